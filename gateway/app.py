@@ -1,0 +1,144 @@
+"""The composition root: builds everything from the configuration, starts it in order, drains it in order."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.calls import Calls, Endpoint
+from gateway.config.load import Loaded, resolve
+from gateway.config.models import Config, is_loopback, split_listen
+from gateway.config.models import Upstream as UpstreamConfig
+from gateway.edge.admin import Admin
+from gateway.edge.http import FrontDoor
+from gateway.pending import Background
+from gateway.records import Records
+from gateway.runner import Limits, Runner, Site
+from gateway.service import Service
+from gateway.store.embedded import Embedded
+from gateway.store.redis import RedisStore, connect
+from gateway.store.wake import Wake
+from gateway.telemetry import Telemetry
+from gateway.upstream.http import HttpUpstream
+from gateway.wire.hosts import Hosts
+
+_EMBEDDED = "embedded:"
+_LAST_WORDS_S = 5.0
+
+
+class Gateway:
+    """One process. `addresses` and `admin_address` are known once it has started."""
+
+    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry) -> None:
+        """`base` is what relative paths of the configuration are relative to."""
+        self._loaded = loaded
+        self._base = base
+        self._telemetry = telemetry
+        self._stack = AsyncExitStack()
+        self._runner: Runner | None = None
+        self._admin: Admin | None = None
+        self.address = ""
+        self.admin_address = ""
+
+    async def start(self) -> None:
+        """Store, upstreams, runner, front door: in this order. Raises EmbeddedFailed, StoreAway or OSError."""
+        config, telemetry = self._loaded.config, self._telemetry
+        url = await self._store_url(config)
+        store = RedisStore(
+            connect(url, config.store.timeout_s),
+            config.store.prefix,
+            timeout_s=config.store.timeout_s,
+            lease_ms=int(config.runner.lease_s * 1000),
+            session_idle_ms=int(config.sessions.idle_ttl_s * 1000),
+        )
+        self._stack.push_async_callback(store.close)
+        await store.check()
+        endpoints = self._endpoints()
+        runner = self._make_runner(store, endpoints, config)
+        wake = Wake(connect(url, config.store.timeout_s), store.keys.channel, runner.stop)
+        background = Background(lambda error: telemetry.fault("background", error))
+        records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
+        calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
+        service = Service(records, calls, background, telemetry, new_id)
+        hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
+        door = FrontDoor(service, endpoints, hosts, telemetry, max_body_bytes=config.server.max_body_bytes)
+        self._admin = Admin(store, telemetry)
+
+        self.admin_address = await self._listen(self._admin.application(), config.admin.listen)
+        self._stack.push_async_callback(wake.close)
+        wake.start()
+        self._runner = runner
+        self._stack.push_async_callback(runner.drain, config.server.drain_deadline_s)
+        runner.start()
+        self._stack.push_async_callback(background.close, _LAST_WORDS_S)
+        self.address = await self._listen(door.application(), config.server.listen)
+        telemetry.store(up=True)
+        telemetry.log.info("started", listen=self.address, admin=self.admin_address, upstreams=list(endpoints))
+
+    async def stop(self) -> None:
+        """Unready, no new requests, running calls finish until the deadline, upstreams, the store last."""
+        if self._admin is not None:
+            self._admin.draining = True
+        self._telemetry.log.info("stopping")
+        await self._stack.aclose()
+
+    async def _store_url(self, config: Config) -> str:
+        url = resolve(config.store.url, self._base)
+        if not url.startswith(_EMBEDDED):
+            return url
+        embedded = Embedded(self._base / url.removeprefix(_EMBEDDED))
+        await embedded.start()
+        self._stack.push_async_callback(embedded.close)
+        self._telemetry.log.info("embedded_store", adopted=embedded.adopted, socket=str(embedded.socket))
+        return embedded.url
+
+    def _endpoints(self) -> Mapping[str, Endpoint]:
+        endpoints = {}
+        for site in self._loaded.sites:
+            config = site.upstream
+            upstream = HttpUpstream(config.url, self._headers(config), config.connect_timeout_s)
+            self._stack.push_async_callback(upstream.close)
+            endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
+        return endpoints
+
+    def _headers(self, config: UpstreamConfig) -> Callable[[], Mapping[str, str]]:
+        return lambda: {name: resolve(value, self._base) for name, value in config.headers.items()}
+
+    def _make_runner(self, store: RedisStore, endpoints: Mapping[str, Endpoint], config: Config) -> Runner:
+        sites = {name: Site(endpoint.upstream, endpoint.policy) for name, endpoint in endpoints.items()}
+        limits = Limits(
+            concurrency=config.runner.concurrency,
+            lease_s=config.runner.lease_s,
+            takeover_grace_s=config.runner.takeover_grace_s,
+            cancel_grace_s=config.runner.cancel_grace_s,
+        )
+        return Runner(store, sites, limits, new_id(), self._telemetry, random.random)
+
+    async def _listen(self, app: web.Application, listen: str) -> str:
+        # A client that goes away ends its handler; work that must go on is never the handler's own.
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_LAST_WORDS_S)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        host, port = split_listen(listen)
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        bound = runner.addresses[0]
+        return f"http://{host}:{bound[1]}"
+
+
+def new_id() -> str:
+    """T25-NEW-2: 192 bits from the system's source of randomness, in 32 characters."""
+    return secrets.token_urlsafe(24)
+
+
+async def serve(gateway: Gateway, stop: asyncio.Event) -> None:
+    """Runs until `stop` is set."""
+    try:
+        await gateway.start()
+        await stop.wait()
+    finally:
+        await gateway.stop()

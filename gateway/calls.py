@@ -1,0 +1,278 @@
+"""`tools/call`: a task, a wait that may become a task, a bounded synchronous call, or a plain call."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Raw
+
+from gateway.core import engine
+from gateway.core.engine import Refused
+from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Task, TaskState
+from gateway.pending import Background, Pending
+from gateway.policy.decide import Ask, Decision, Mode, Policy
+from gateway.policy.model import Settings
+from gateway.records import Records
+from gateway.store.keys import Ref
+from gateway.store.port import Pair, StoreAway
+from gateway.telemetry import Telemetry
+from gateway.upstream.port import Call, Link, NotSent, OnProgress, OutcomeUnknown, Upstream
+from gateway.wire import jsonrpc, reply, tasks_2025, tasks_ext, work
+from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
+from gateway.wire.intent import TASKS_2025, CallTool, Speech, TaskAsk
+from gateway.wire.jsonrpc import Members, Response
+from gateway.wire.reply import Reply
+
+_GRACE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An upstream as the request loop sees it."""
+
+    name: str
+    upstream: Upstream
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and how they speak. In legacy eras `version` is the session's."""
+
+    owner: Owner
+    speech: Speech
+    version: str
+
+    @property
+    def era(self) -> Era:
+        """The era of the request."""
+        return self.speech.era
+
+
+class Calls:
+    """Serves `tools/call` and whatever else goes straight to an upstream."""
+
+    def __init__(self, records: Records, background: Background, telemetry: Telemetry, cancel_grace_s: float) -> None:
+        self._records = records
+        self._background = background
+        self._telemetry = telemetry
+        self._grace_s = cancel_grace_s + _GRACE_S
+
+    async def serve(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reply | Pending:
+        """The answer to a `tools/call`. Raises StoreAway."""
+        ask = ask_of(caller, call)
+        decision = endpoint.policy.decide(call.name, ask)
+        reject = _refused(decision, call, ask, caller)
+        if reject is not None:
+            return reply.refusal(call.id, reject, caller.era)
+        if decision.mode is Mode.PLAIN:
+            return self._plain(endpoint, caller, call, decision.settings)
+        return await self._recorded(caller, call, decision)
+
+    async def passthrough(self, endpoint: Endpoint, owner: Owner, method: str, params: Members) -> Response | Reject:
+        """A request without effect, sent again once if the session had ended."""
+        body = work.call_params(work.forwarded(params))
+        limit = endpoint.policy.defaults.max_result_bytes
+        timeout = endpoint.policy.defaults.sync_timeout_s
+
+        async def send(link: Link) -> Response:
+            async with asyncio.timeout(timeout):
+                return await endpoint.upstream.perform(link, Call(endpoint.upstream.next_id(), method, body, limit))
+
+        return await self._attempt(endpoint, owner, send, idempotent=True)
+
+    async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
+        settings = decision.settings
+        hidden = decision.mode is not Mode.TASK
+        dialect = TASKS_2025 if caller.era is Era.LEGACY else TASKS_EXTENSION
+        arguments = work.forwarded(call.params)
+        task = await self._records.create(caller.owner, call, arguments, settings, dialect, hidden=hidden)
+        if isinstance(task, Reject):
+            return reply.refusal(call.id, task, caller.era)
+        if not hidden:
+            return created(call.id, task, caller.era)
+        ref = Ref(caller.owner, task.id)
+        serve = self._inline if decision.mode is Mode.INLINE else self._sync
+        answer = self._start(serve(caller, call, ref, settings), call.id, caller.era)
+
+        def close() -> None:
+            answer.cancel()
+            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+                self._records.abandon(ref, settings)
+
+        return Pending(answer, close, streamed=decision.mode is Mode.SYNC)
+
+    async def _inline(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
+        """TX-NEW-4: the plain result if it comes in time, else the task."""
+        pair = await self._records.wait(ref, settings.inline_ms / 1000)
+        ttl = settings.ttl_default_s * 1000
+        promotion = engine.Promote(ttl, settings.keep_result_s * 1000)
+        if pair.task is not None and not pair.task.terminal:
+            promoted = await self._records.change(ref, promotion, settings)
+            if not isinstance(promoted, Refused) and promoted.task is not None:
+                task = promoted.task
+                self._telemetry.created(
+                    upstream=ref.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id
+                )
+                return created(call.id, task, caller.era)
+            pair = await self._records.store.load(ref)
+        return await self.final(call.id, ref, pair, caller.era)
+
+    async def _sync(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
+        """A bounded synchronous call. When the time is over the upstream is told to stop, and the truth is told."""
+        pair = await self._records.wait(ref, settings.sync_timeout_s)
+        if pair.task is not None and not pair.task.terminal:
+            await self._records.change(ref, engine.Cancel(final=False), settings)
+            pair = await self._records.wait(ref, self._grace_s)
+        if pair.task is not None and pair.task.state is TaskState.DONE:
+            return await self.final(call.id, ref, pair, caller.era)
+        return reply.refusal(call.id, _timed_out(pair.operation, settings), caller.era)
+
+    async def final(self, request_id: bytes, ref: Ref, pair: Pair, era: Era) -> Reply:
+        """What the call would have answered, from a record that has ended."""
+        body = await self._records.store.body(ref)
+        return answer_of(request_id, pair.task, body, era)
+
+    def _plain(self, endpoint: Endpoint, caller: Caller, call: CallTool, settings: Settings) -> Pending:
+        """A call of a tool that is never a task: to the upstream and back, progress included."""
+        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        upstream_call = self._upstream_call(endpoint, call, settings)
+        sent: list[Link] = []
+
+        async def send(link: Link) -> Response:
+            sent.append(link)
+            async with asyncio.timeout(settings.deadline_s):
+                return await endpoint.upstream.perform(link, upstream_call, _relay(call, notes))
+
+        async def run() -> Reply:
+            read_only = settings.effect == "read_only"
+            response = await self._attempt(endpoint, caller.owner, send, idempotent=False, may_act=not read_only)
+            if isinstance(response, Reject):
+                if response.reason == "deadline":
+                    await tell()
+                return reply.refusal(call.id, response, caller.era)
+            write = reply.call_result if response.ok else reply.call_error
+            return write(call.id, response.body, caller.era)
+
+        async def tell() -> None:
+            if sent:
+                await endpoint.upstream.cancel(sent[-1], upstream_call)
+
+        answer = self._start(run(), call.id, caller.era)
+
+        def close() -> None:
+            if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
+                self._background.start(tell(), "tell-cancelled")
+                answer.cancel()
+
+        return Pending(answer, close, streamed=True, notes=notes)
+
+    async def _attempt(
+        self,
+        endpoint: Endpoint,
+        owner: Owner,
+        send: Callable[[Link], Awaitable[Response]],
+        *,
+        idempotent: bool,
+        may_act: bool = False,
+    ) -> Response | Reject:
+        """Sends once; again only where nothing can have taken effect."""
+        for last in (False, True):
+            try:
+                return await send(await endpoint.upstream.open(owner))
+            except NotSent as error:
+                self._failed(endpoint, error.reason, str(error))
+                if last or not error.again:
+                    return Reject(error.reason, str(error))
+            except OutcomeUnknown as error:
+                self._failed(endpoint, error.reason, str(error))
+                if last or not idempotent:
+                    return Reject("outcome_unknown" if may_act else error.reason, str(error))
+            except TimeoutError:
+                self._failed(endpoint, "deadline", engine.DEADLINE)
+                return Reject("deadline", "the upstream did not answer in time; it was told to stop")
+        raise AssertionError  # the last attempt always answers
+
+    def _upstream_call(self, endpoint: Endpoint, call: CallTool, settings: Settings) -> Call:
+        call_id = endpoint.upstream.next_id()
+        token = call_id if call.progress_token is not None else None
+        params = work.call_params(work.forwarded(call.params, token))
+        return Call(call_id, "tools/call", params, settings.max_result_bytes)
+
+    def _start(self, work_: Awaitable[Reply], request_id: bytes, era: Era) -> "asyncio.Task[Reply]":
+        async def guarded() -> Reply:
+            try:
+                return await work_
+            except StoreAway:
+                return reply.refusal(request_id, store_away(), era)
+
+        return self._background.start(guarded(), "answer")
+
+    def _failed(self, endpoint: Endpoint, reason: str, message: str) -> None:
+        self._telemetry.upstream_failed(upstream=endpoint.name, reason=reason, message=message)
+
+
+def ask_of(caller: Caller, call: CallTool) -> Ask:
+    """What the call means: only 2025-11-25 has `params.task`, only the modern era has declarations."""
+    if caller.era is Era.MODERN:
+        return Ask.EXTENSION if caller.speech.declares_tasks else Ask.WITHOUT_TASKS
+    if caller.version != TASKS_2025:
+        return Ask.WITHOUT_TASKS
+    return Ask.PLAIN_2025 if call.task is None else Ask.TASK_2025
+
+
+def created(request_id: bytes, task: Task, era: Era) -> Reply:
+    """CreateTaskResult in the dialect of the era."""
+    body = tasks_ext.create_result(task) if era is Era.MODERN else tasks_2025.create_result(task)
+    return reply.result(request_id, body)
+
+
+def answer_of(request_id: bytes, task: Task | None, body: bytes | None, era: Era) -> Reply:
+    """What the call would have answered, from a record that has ended (T25-RES-2 without the related task)."""
+    if task is None or (task.state is TaskState.DONE and body is None):
+        return reply.refusal(request_id, not_found(expired=True), era)
+    if body is None or task.state is TaskState.CANCELLED:
+        return reply.refusal(request_id, Reject("cancelled", "The task was cancelled"), era)
+    write = reply.call_error if task.outcome_kind is OutcomeKind.ERROR else reply.call_result
+    return write(request_id, body, era)
+
+
+def store_away() -> Reject:
+    """Nothing was promised."""
+    return Reject("store_away", "The gateway cannot reach its store: try again")
+
+
+def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Reject | None:
+    if ask is Ask.TASK_2025 and not isinstance(call.task, TaskAsk):
+        return call.task
+    if decision.mode is Mode.REFUSE:
+        if decision.reason == "task_forbidden":
+            return Reject("task_forbidden", "This tool does not support task-augmented calls")
+        if caller.era is Era.MODERN:
+            return needs_tasks("task_required", "This tool requires the Tasks extension")
+        return Reject("task_required", "This tool must be called as a task")
+    if len(call.arguments) > decision.settings.max_arguments_bytes:
+        limit = decision.settings.max_arguments_bytes
+        return Reject("too_large", f"arguments are larger than {limit} bytes", {"limit": limit})
+    return None
+
+
+def _timed_out(operation: Operation | None, settings: Settings) -> Reject:
+    unknown = operation is not None and operation.state is OperationState.UNKNOWN
+    outcome = "unknown" if unknown else "none"
+    told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
+    if unknown:
+        return Reject("outcome_unknown", "no answer in time, and the work may have been done", told)
+    return Reject("deadline", f"no answer within {settings.sync_timeout_s} s; the upstream was told to stop", told)
+
+
+def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnProgress | None:
+    token = call.progress_token
+    if token is None:
+        return None
+
+    def relay(params: Members) -> None:
+        notes.put_nowait(jsonrpc.notification("notifications/progress", {**params, "progressToken": Raw(token)}))
+
+    return relay

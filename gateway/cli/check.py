@@ -1,0 +1,37 @@
+"""`check`: says what is wrong with a configuration before it is used."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.config.load import Loaded, Problem, load_config
+
+WRONG = 2
+"""Exit status when the configuration is wrong."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 0 or 2."""
+    loaded = load_or_report(arguments.config)
+    if loaded is None:
+        return WRONG
+    for site in loaded.sites:
+        print(f"{site.upstream.name}: {site.upstream.url} with {site.policy.source}")
+    print(f"{arguments.config}: ok")
+    return 0
+
+
+def load_or_report(path: Path) -> Loaded | None:
+    """The configuration, or None after printing every problem."""
+    loaded = load_config(path)
+    if isinstance(loaded, Loaded):
+        return loaded
+    report(loaded)
+    return None
+
+
+def report(problems: Sequence[Problem]) -> None:
+    """Prints problems where scripts and people look for them."""
+    for problem in problems:
+        print(problem, file=sys.stderr)

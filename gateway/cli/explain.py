@@ -1,0 +1,52 @@
+"""`explain`: how a tool is served, and why."""
+
+import argparse
+import sys
+
+from gateway.cli.check import WRONG, load_or_report
+from gateway.policy.decide import Ask
+from gateway.policy.model import Settings
+
+_SHOWN = (
+    "task_support",
+    "effect",
+    "ttl_min_s",
+    "ttl_default_s",
+    "ttl_max_s",
+    "keep_result_s",
+    "deadline_s",
+    "inline_ms",
+    "sync_timeout_s",
+    "poll_interval_ms",
+    "on_lost",
+    "max_concurrent_per_principal",
+    "max_concurrent_per_tenant",
+    "max_arguments_bytes",
+    "max_result_bytes",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status 0, or 2 when the configuration is wrong or has no such upstream."""
+    loaded = load_or_report(arguments.config)
+    if loaded is None:
+        return WRONG
+    found = [site for site in loaded.sites if site.upstream.name == arguments.upstream]
+    if not found:
+        names = ", ".join(site.upstream.name for site in loaded.sites)
+        print(f"no upstream is named {arguments.upstream}; there are: {names}", file=sys.stderr)
+        return WRONG
+    policy = found[0].policy
+    settings, rule = policy.settings(arguments.tool)
+    print(f"{arguments.upstream}/{arguments.tool}: {rule}")
+    for ask in Ask:
+        decision = policy.decide(arguments.tool, ask)
+        print(f"  {ask}: {decision.mode}{f' ({decision.reason})' if decision.reason else ''}")
+    for name in _SHOWN:
+        print(f"  {name} = {_written(settings, name)}")
+    return 0
+
+
+def _written(settings: Settings, name: str) -> str:
+    value = getattr(settings, name)
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,75 @@
+"""Reads the command line. Exit status 0: done; 1: failed; 2: the command line or the configuration is wrong."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway import __version__
+from gateway.cli import check, explain, serve
+
+_LISTEN = "127.0.0.1:8080"
+_ADMIN = "127.0.0.1:8081"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command."""
+    parsed = parser().parse_args(arguments)
+    status: int = parsed.run(parsed)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    top = argparse.ArgumentParser(
+        prog="mcp-task-gateway",
+        description="A reverse proxy that gives MCP servers durable tasks, in both dialects, without changing them.",
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    _serve(commands)
+    _check(commands)
+    _explain(commands)
+    return top
+
+
+def _serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "serve",
+        help="run the gateway",
+        description="Runs the gateway from a config file, or in front of one HTTP upstream with the embedded store.",
+        epilog="example: mcp-task-gateway serve --upstream http://127.0.0.1:9000/mcp --policy policies/example.toml",
+    )
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", type=Path, metavar="FILE", help="config.toml with everything in it")
+    source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP; loopback, no auth")
+    command.add_argument("--policy", type=Path, metavar="FILE", help="with --upstream: its policy file")
+    command.add_argument("--listen", metavar="HOST:PORT", help=f"with --upstream: the front door (default {_LISTEN})")
+    command.add_argument("--admin", metavar="HOST:PORT", help=f"with --upstream: health and metrics (default {_ADMIN})")
+    command.add_argument(
+        "--data", metavar="DIR", help="with --upstream: where the embedded store keeps its files (./data)"
+    )
+    command.set_defaults(run=serve.run)
+
+
+def _check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "check",
+        help="validate config and policies; reaches nothing",
+        description="Prints every problem as file:line: key: message and exits with 2, or says that all is well.",
+        epilog="example: mcp-task-gateway check --config config.toml",
+    )
+    command.add_argument("--config", type=Path, metavar="FILE", required=True)
+    command.set_defaults(run=check.run)
+
+
+def _explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "explain",
+        help="show how a tool is served, and which rule says so",
+        description="Prints the decision for each kind of caller, the limits that apply, and the rule they come from.",
+        epilog="example: mcp-task-gateway explain --config config.toml --upstream reports --tool build_report",
+    )
+    command.add_argument("--config", type=Path, metavar="FILE", required=True)
+    command.add_argument("--upstream", metavar="NAME", required=True)
+    command.add_argument("--tool", metavar="NAME", required=True)
+    command.set_defaults(run=explain.run)

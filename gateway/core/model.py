@@ -1,0 +1,154 @@
+"""The two records: a task is the promise made to the requestor, an operation is what happened to the work.
+
+All times are milliseconds since the epoch on the store's clock; all durations are milliseconds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SCHEMA = 1
+"""Version of both records. Readers accept this one and the one before."""
+
+
+class TaskState(StrEnum):
+    """States of the promise; `completed` and `failed` are words of the dialects, both are `done` here."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({TaskState.DONE, TaskState.CANCELLED})
+
+
+class OperationState(StrEnum):
+    """States of the fact, which may outlive the promise."""
+
+    PLANNED = "planned"
+    SENT = "sent"
+    ACCEPTED = "accepted"
+    ANSWERED = "answered"
+    UNKNOWN = "unknown"
+    RECONCILED = "reconciled"
+    DROPPED = "dropped"
+
+
+SETTLED = frozenset({OperationState.ANSWERED, OperationState.RECONCILED, OperationState.DROPPED})
+"""States in which nothing about the operation is open any more."""
+
+IN_FLIGHT = frozenset({OperationState.SENT, OperationState.ACCEPTED})
+"""States in which the upstream may be working."""
+
+
+class OutcomeKind(StrEnum):
+    """What a finished task carries: a result, a result with `isError`, or a JSON-RPC error."""
+
+    RESULT = "result"
+    TOOL_ERROR = "tool_error"
+    ERROR = "error"
+
+
+class Effect(StrEnum):
+    """What a tool may do to the world, as the policy declares it."""
+
+    READ_ONLY = "read_only"
+    IDEMPOTENT = "idempotent"
+    CONSEQUENTIAL = "consequential"
+
+
+class Learnt(StrEnum):
+    """How the outcome of an operation became known."""
+
+    ANSWER = "answer"
+    LATE_ANSWER = "late_answer"
+    RECONCILED = "reconciled"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The authorization context that a record is bound to. It is part of the record's key."""
+
+    issuer: str
+    subject: str
+    tenant: str
+    upstream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something the upstream asks the requestor. `key` is never used twice within a task."""
+
+    key: str
+    method: str
+    params: str
+    asked_ms: int
+    deadline_ms: int
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The promise. `hidden` records are known to nobody but the request that waits for them."""
+
+    id: str
+    owner: Owner
+    tool: str
+    dialect: str
+    state: TaskState
+    created_ms: int
+    updated_ms: int
+    ttl_ms: int
+    poll_interval_ms: int
+    keep_result_ms: int
+    status_message: str = ""
+    cancel_asked_ms: int | None = None
+    questions: tuple[Question, ...] = ()
+    outcome_kind: OutcomeKind | None = None
+    progress_token: str | None = None
+    hidden: bool = False
+    version: int = 1
+    schema: int = SCHEMA
+
+    @property
+    def expires_ms(self) -> int:
+        """When the record may be forgotten."""
+        return self.created_ms + self.ttl_ms
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the state is final."""
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The fact: one intended effect at one upstream, whatever the requestor is told about it."""
+
+    id: str
+    owner: Owner
+    tool: str
+    state: OperationState
+    effect: Effect
+    created_ms: int
+    updated_ms: int
+    deadline_ms: int
+    repeatable: bool = False
+    arguments_digest: str = ""
+    attempt: int = 0
+    handle: str | None = None
+    outcome_kind: OutcomeKind | None = None
+    learnt: Learnt | None = None
+    reason: str = ""
+    version: int = 1
+    schema: int = SCHEMA
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing about the operation is open any more."""
+        return self.state in SETTLED
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether an upstream that was told to work may have changed something."""
+        return self.effect is not Effect.READ_ONLY

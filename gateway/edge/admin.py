@@ -1,0 +1,42 @@
+"""Health, readiness and metrics, on a listener of their own."""
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.store.port import Store, StoreAway
+from gateway.telemetry import Telemetry
+
+
+class Admin:
+    """Liveness speaks of this process only, readiness of what it needs to take requests."""
+
+    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self.draining = False
+
+    def application(self) -> web.Application:
+        """The aiohttp application."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/readyz", self._ready)
+        app.router.add_get("/metrics", self._metrics)
+        return app
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        if self.draining:
+            return web.Response(status=503, text="draining\n")
+        try:
+            await self._store.check()
+        except StoreAway:
+            return web.Response(status=503, text="the store does not answer\n")
+        return web.Response(text="ready\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        # Writing hundreds of series takes milliseconds: not on the loop that serves requests.
+        body = await asyncio.to_thread(self._telemetry.exposition)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -1,0 +1,123 @@
+"""The MCP endpoint: reads one message, asks the request loop, writes the answer."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.calls import Endpoint
+from gateway.core.model import Owner
+from gateway.edge.streams import KEEP_ALIVE_S, respond, written
+from gateway.service import Service
+from gateway.telemetry import Telemetry
+from gateway.wire import reply
+from gateway.wire.classify import SESSION_HEADER, Rejected, classify
+from gateway.wire.errors import Era, Reject
+from gateway.wire.hosts import Hosts
+from gateway.wire.intent import Inbound
+from gateway.wire.reply import Reply
+
+_ANONYMOUS: Final = ("none", "anonymous", "local")
+"""Issuer, subject and tenant of everybody on a loopback listener without authentication."""
+
+
+class FrontDoor:
+    """Serves `/mcp` (the first upstream) and `/{upstream}/mcp`."""
+
+    def __init__(
+        self,
+        service: Service,
+        endpoints: Mapping[str, Endpoint],
+        hosts: Hosts,
+        telemetry: Telemetry,
+        *,
+        max_body_bytes: int,
+        keep_alive_s: float = KEEP_ALIVE_S,
+    ) -> None:
+        self._service = service
+        self._endpoints = endpoints
+        self._first = next(iter(endpoints.values()))
+        self._hosts = hosts
+        self._telemetry = telemetry
+        self._max_body = max_body_bytes
+        self._keep_alive_s = keep_alive_s
+
+    def application(self) -> web.Application:
+        """The aiohttp application."""
+        app = web.Application(client_max_size=self._max_body)
+        for path in ("/mcp", "/{upstream}/mcp"):
+            app.router.add_post(path, self._post)
+            app.router.add_delete(path, self._delete)
+            app.router.add_route("GET", path, self._no_method)
+        return app
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        started = time.perf_counter()
+        endpoint = self._endpoint(request)
+        inbound = await self._inbound(request)
+        if isinstance(inbound, Rejected):
+            era, method = inbound.era, "rejected"
+            answer = reply.refusal(inbound.id, inbound.reject, era)
+            response: web.StreamResponse = written(answer)
+        else:
+            era, method = inbound.speech.era, type(inbound.intent).__name__
+            response, answer = await self._answer(request, endpoint, inbound)
+        self._telemetry.request(
+            upstream=endpoint.name,
+            era=era.value,
+            method=method,
+            outcome=answer.reason or "ok",
+            status=answer.status,
+            seconds=time.perf_counter() - started,
+        )
+        return response
+
+    async def _answer(
+        self, request: web.Request, endpoint: Endpoint, inbound: Inbound
+    ) -> tuple[web.StreamResponse, Reply]:
+        found = await self._service.handle(endpoint, owner_at(endpoint), inbound)
+        if isinstance(found, Reply):
+            return written(found), found
+        return await respond(request, found, self._keep_alive_s)
+
+    async def _delete(self, request: web.Request) -> web.StreamResponse:
+        refused = self._hosts.refuses(request.host, request.headers.get("Origin"))
+        if refused is not None:
+            return written(reply.refusal(None, Reject("origin", refused), Era.LEGACY))
+        session = request.headers.get(SESSION_HEADER)
+        if session is None:
+            return await self._no_method(request)
+        endpoint = self._endpoint(request)
+        return written(await self._service.end_session(owner_at(endpoint), session))
+
+    async def _no_method(self, _: web.Request) -> web.StreamResponse:
+        """TX-HTTP-1: this URL takes POST; a stream of its own is not offered to legacy sessions."""
+        return web.Response(status=405, headers={"Allow": "POST, DELETE"})
+
+    async def _inbound(self, request: web.Request) -> Inbound | Rejected:
+        refused = self._hosts.refuses(request.host, request.headers.get("Origin"))
+        if refused is not None:
+            return Rejected(Reject("origin", refused), Era.LEGACY)
+        if request.content_type != "application/json":
+            return Rejected(Reject("invalid_request", "Content-Type must be application/json"), Era.LEGACY)
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            reject = Reject("too_large", f"the body is larger than {self._max_body} bytes", {"limit": self._max_body})
+            return Rejected(reject, Era.LEGACY)
+        headers = {name.lower(): request.headers.getall(name) for name in request.headers}
+        return classify(headers, body)
+
+    def _endpoint(self, request: web.Request) -> Endpoint:
+        name = request.match_info.get("upstream")
+        if name is None:
+            return self._first
+        if name not in self._endpoints:
+            raise web.HTTPNotFound
+        return self._endpoints[name]
+
+
+def owner_at(endpoint: Endpoint) -> Owner:
+    """Whom a record made here belongs to."""
+    return Owner(*_ANONYMOUS, upstream=endpoint.name)

@@ -1,0 +1,65 @@
+"""Answers that take a while: as one JSON body, or as an event stream that stays alive until the answer is there."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from gateway.pending import Pending
+from gateway.wire import sse
+from gateway.wire.reply import Reply
+
+KEEP_ALIVE_S: Final = 15.0
+"""T25-RES-5, TX-NOT-3: proxies close what is silent for longer."""
+_FIRST_S: Final = 0.05
+"""An answer that is there at once goes as JSON, with its own status."""
+
+
+async def respond(request: web.Request, pending: Pending, keep_alive_s: float) -> tuple[web.StreamResponse, Reply]:
+    """Writes the answer. A client that leaves ends the waiting; what that means is the pending answer's business."""
+    try:
+        await asyncio.wait({pending.answer}, timeout=_FIRST_S if pending.streamed else None)
+        if pending.answer.done() and pending.notes.empty():
+            return written(pending.answer.result()), pending.answer.result()
+        if pending.streamed and _accepts_stream(request):
+            return await _stream(request, pending, keep_alive_s)
+        await asyncio.wait({pending.answer})
+        return written(pending.answer.result()), pending.answer.result()
+    except (asyncio.CancelledError, ConnectionError):
+        pending.close()
+        raise
+
+
+def written(reply: Reply) -> web.Response:
+    """One message as a JSON body."""
+    response = web.Response(status=reply.status, body=reply.body or None, headers=reply.headers)
+    if reply.body:
+        response.content_type = "application/json"
+    return response
+
+
+async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -> tuple[web.StreamResponse, Reply]:
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    while not pending.answer.done():
+        note = asyncio.ensure_future(pending.notes.get())
+        await asyncio.wait({note, pending.answer}, timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+        if note.done():
+            await response.write(sse.message(note.result()))
+            continue
+        note.cancel()
+        if not pending.answer.done():
+            await response.write(sse.KEEP_ALIVE)
+    while not pending.notes.empty():
+        await response.write(sse.message(pending.notes.get_nowait()))
+    reply = pending.answer.result()
+    await response.write(sse.message(reply.body))
+    with suppress(ConnectionError):
+        await response.write_eof()
+    return response, reply
+
+
+def _accepts_stream(request: web.Request) -> bool:
+    return "text/event-stream" in request.headers.get("Accept", "")

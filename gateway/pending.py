@@ -1,0 +1,49 @@
+"""An answer that takes a while, as the request loop hands it to the edge."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.wire.reply import Reply
+
+
+@dataclass(slots=True)
+class Pending:
+    """`answer` runs whoever listens; `notes` are messages to be written before it; `close` is for a client that left.
+
+    `streamed` tells whether it may take long enough to be written as an event stream.
+    """
+
+    answer: "asyncio.Task[Reply]"
+    close: Callable[[], None]
+    streamed: bool = True
+    notes: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+
+
+class Background:
+    """Tasks that outlive the request which began them. They are referenced, and waited for at the end."""
+
+    def __init__(self, on_fault: Callable[[BaseException], None]) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_fault = on_fault
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
+        """Runs the work; a fault in it is reported."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self, timeout_s: float) -> None:
+        """Ends what does not end by itself in time."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._on_fault(fault)

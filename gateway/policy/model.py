@@ -1,0 +1,148 @@
+"""The shape of a policy file, with the names and defaults that docs/configuration.md lists.
+
+Every duration carries its unit in the name. Unknown keys are errors. A key whose feature this release does not have
+is listed in `NOT_BUILT`: it is accepted at its default and refused at any other value, so that no policy promises
+what nobody enforces.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+EffectName: TypeAlias = Literal["read_only", "idempotent", "consequential"]
+OnLost: TypeAlias = Literal["retry", "reconcile", "unknown"]
+
+_STRICT: Final = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Settings(BaseModel):
+    """What `[defaults]` sets for every tool of an upstream and a `[[tools]]` entry may override."""
+
+    model_config = _STRICT
+
+    task_support: TaskSupport = "forbidden"
+    advertise_2025: bool = True
+    effect: EffectName = "consequential"
+    ttl_min_s: int = Field(default=60, ge=1)
+    ttl_default_s: int = Field(default=3600, ge=1)
+    ttl_max_s: int = Field(default=86_400, ge=1)
+    keep_result_s: int = Field(default=600, ge=0)
+    deadline_s: int = Field(default=900, ge=1)
+    inline_ms: int = Field(default=1000, ge=0, le=50_000)
+    poll_interval_ms: int | Literal["adaptive"] = Field(default=2000)
+    poll_burst: int = Field(default=3, ge=1)
+    on_fast_poll: Literal["delay", "reject"] = "delay"
+    poll_abuse: int = Field(default=100, ge=1)
+    status_per_min: int = Field(default=600, ge=1)
+    create_per_min: int = Field(default=60, ge=1)
+    result_per_min: int = Field(default=300, ge=1)
+    result_bytes_per_min: int = Field(default=268_435_456, ge=1)
+    reconcile_per_min: int = Field(default=30, ge=1)
+    failed_lookups_per_min: int = Field(default=30, ge=1)
+    max_concurrent_per_principal: int = Field(default=10, ge=1)
+    max_concurrent_per_tenant: int = Field(default=100, ge=1)
+    max_concurrent_upstream: int = Field(default=50, ge=1)
+    max_arguments_bytes: int = Field(default=262_144, ge=2)
+    max_inline_result_bytes: int = Field(default=262_144, ge=2)
+    max_result_bytes: int = Field(default=67_108_864, ge=2)
+    on_lost: OnLost = "unknown"
+    input_phase: Literal["during", "before"] = "during"
+    input_timeout_s: int = Field(default=600, ge=1)
+    fallback: Literal["sync", "status_tools", "handoff", "refuse"] = "sync"
+    sync_timeout_s: int = Field(default=50, ge=1)
+    on_switch: Literal["refuse", "sync"] = "refuse"
+    create_scopes: tuple[str, ...] = ()
+    read_scopes: tuple[str, ...] = ()
+    cancel_scopes: tuple[str, ...] = ()
+    ledger_retention_days: int = Field(default=90, ge=1)
+    redact: tuple[str, ...] = ()
+    arguments_schema: str = "upstream"
+    authorize: tuple[Mapping[str, str], ...] = ()
+    order: tuple[tuple[str, str], ...] = ()
+    max_range_days: int | None = None
+    sensitive_fields: tuple[str, ...] = ()
+    operation: Mapping[str, object] | None = None
+    job: Mapping[str, object] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Settings":
+        if not self.ttl_min_s <= self.ttl_default_s <= self.ttl_max_s:
+            message = "ttl_min_s, ttl_default_s and ttl_max_s must be in this order"
+            raise ValueError(message)
+        if self.deadline_s + self.keep_result_s > self.ttl_max_s:
+            message = "deadline_s plus keep_result_s must fit into ttl_max_s, or results would expire unseen"
+            raise ValueError(message)
+        if self.on_lost == "retry" and self.effect == "consequential":
+            message = (
+                'on_lost = "retry" would repeat a consequential effect: declare the effect read_only or idempotent'
+            )
+            raise ValueError(message)
+        if isinstance(self.poll_interval_ms, int) and self.poll_interval_ms < 1:
+            message = "poll_interval_ms must be at least 1"
+            raise ValueError(message)
+        return self
+
+
+NOT_BUILT: Final = frozenset(
+    {
+        "advertise_2025",
+        "poll_burst",
+        "on_fast_poll",
+        "poll_abuse",
+        "status_per_min",
+        "create_per_min",
+        "result_per_min",
+        "result_bytes_per_min",
+        "reconcile_per_min",
+        "failed_lookups_per_min",
+        "max_inline_result_bytes",
+        "input_phase",
+        "input_timeout_s",
+        "fallback",
+        "on_switch",
+        "create_scopes",
+        "read_scopes",
+        "cancel_scopes",
+        "redact",
+        "arguments_schema",
+        "authorize",
+        "order",
+        "max_range_days",
+        "sensitive_fields",
+        "operation",
+        "job",
+        "pins",
+        "rollout",
+    }
+)
+"""Keys without effect in this release. `poll_interval_ms` and `on_lost` lack one value each: see `NOT_BUILT_VALUES`."""
+
+NOT_BUILT_VALUES: Final[Mapping[str, str]] = {"poll_interval_ms": "adaptive", "on_lost": "reconcile"}
+
+
+class ToolRule(BaseModel):
+    """One `[[tools]]` entry: a name or a glob, and what differs from the defaults."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    match: str = Field(min_length=1)
+
+    @property
+    def changes(self) -> Mapping[str, object]:
+        """The settings that this entry overrides."""
+        return self.model_extra or {}
+
+
+class PolicyFile(BaseModel):
+    """A policy file as written."""
+
+    model_config = _STRICT
+
+    version: Literal[1]
+    owners: tuple[str, ...] = ()
+    pins: Mapping[str, object] | None = None
+    defaults: Settings = Settings()
+    tools: tuple[ToolRule, ...] = ()
+    rollout: Mapping[str, object] | None = None

@@ -1,0 +1,183 @@
+"""What the request loop does with records: create them, wait for them, cancel them, hand them out."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from gateway.core import engine
+from gateway.core.engine import Applied, Command, Refused, apply
+from gateway.core.model import Effect, Operation, OperationState, Owner, Task, TaskState
+from gateway.pending import Background
+from gateway.policy.model import Settings
+from gateway.store.keys import Ref
+from gateway.store.port import Change, Created, NewWork, Pair, Store, StoreAway, Verdict
+from gateway.store.wake import Wake
+from gateway.telemetry import Telemetry
+from gateway.wire.errors import Reject
+from gateway.wire.intent import CallTool
+
+_REREAD_S: Final = 10.0
+_STORE_BACKOFF_S: Final = 0.5
+_ABANDON_S: Final = 60.0
+_HIDDEN_SLACK_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+
+
+class Records:
+    """The store as the request loop uses it."""
+
+    def __init__(
+        self,
+        store: Store,
+        wake: Wake,
+        background: Background,
+        telemetry: Telemetry,
+        *,
+        new_id: Callable[[], str],
+        jitter: Callable[[], float],
+        nudge: Callable[[], None],
+    ) -> None:
+        """`new_id` gives ids that nobody can guess, `nudge` tells the runner that there is work."""
+        self.store = store
+        self._wake = wake
+        self._background = background
+        self._telemetry = telemetry
+        self._new_id = new_id
+        self._jitter = jitter
+        self._nudge = nudge
+
+    async def create(
+        self, owner: Owner, call: CallTool, arguments: bytes, settings: Settings, dialect: str, *, hidden: bool
+    ) -> Task | Reject:
+        """The record of a call, durable when this returns. Raises StoreAway; then no work goes on unseen."""
+        task, operation = self._records(owner, call, settings, dialect, hidden=hidden)
+        retention = settings.ledger_retention_days * _DAY_MS
+        limits = (settings.max_concurrent_per_principal, settings.max_concurrent_per_tenant)
+        verdict = await self._create(NewWork(task, operation, arguments, *limits, retention), settings)
+        if verdict is not Created.CREATED:
+            limit = limits[verdict is Created.QUOTA_TENANT]
+            message = f"{limit} tasks of this {verdict} are under way: wait until one ends"
+            return Reject("quota", message, {"limit": limit, "scope": str(verdict)})
+        self._nudge()
+        if not hidden:
+            self._telemetry.created(upstream=owner.upstream, tool=call.name, dialect=dialect, task_id=task.id)
+        return task
+
+    async def wait(self, ref: Ref, timeout_s: float | None) -> Pair:
+        """The pair once its task has ended or expired, or as it is when the time is over.
+
+        A wake-up is only a hint: subscribed first, read then, and read again now and then. While the store is away
+        this waits on; raises StoreAway only when the time is over.
+        """
+        loop = asyncio.get_running_loop()
+        end = None if timeout_s is None else loop.time() + timeout_s
+        with self._wake.waiting(ref.member) as event:
+            while True:
+                event.clear()
+                left = None if end is None else end - loop.time()
+                try:
+                    pair = await self.store.load(ref)
+                    if pair.task is None or pair.task.terminal or (left is not None and left <= 0):
+                        return pair
+                    pause = min(_REREAD_S * (0.5 + self._jitter()), (pair.task.expires_ms - pair.now) / 1000 + 0.01)
+                except StoreAway:
+                    if left is not None and left <= 0:
+                        raise
+                    pause = _STORE_BACKOFF_S * (0.5 + self._jitter())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), pause if left is None else max(0, min(pause, left)))
+
+    async def change(self, ref: Ref, command: Command, settings: Settings) -> Pair | Refused:
+        """Applies a command of the request loop, against whoever is faster. Raises StoreAway."""
+        while True:
+            pair = await self.store.load(ref)
+            if pair.operation is None:
+                return Refused(engine.Refusal.TERMINAL)
+            after = apply(pair.task, pair.operation, command, pair.now)
+            if isinstance(after, Refused):
+                return after
+            if await self._commit(ref, pair, after, settings) is not Verdict.STALE:
+                self._tell(ref, after, command)
+                return replace(pair, task=after.task, operation=after.operation)
+
+    def abandon(self, ref: Ref, settings: Settings) -> None:
+        """Sets the cancel latch of a record that nobody waits for any more, as soon as the store answers."""
+        self._background.start(self._abandon(ref, settings), "abandon")
+
+    async def _abandon(self, ref: Ref, settings: Settings) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ABANDON_S):
+                while True:
+                    with suppress(StoreAway):
+                        await self.change(ref, engine.Cancel(final=False), settings)
+                        return
+                    await asyncio.sleep(_STORE_BACKOFF_S)
+
+    async def _create(self, work: NewWork, settings: Settings) -> Created:
+        """A lost answer does not tell whether the record exists, so the same id is created once more."""
+        with suppress(StoreAway):
+            return await self.store.create(work)
+        try:
+            return await self.store.create(work)
+        except StoreAway:
+            self.abandon(Ref(work.task.owner, work.task.id), settings)
+            raise
+
+    def _records(
+        self, owner: Owner, call: CallTool, settings: Settings, dialect: str, *, hidden: bool
+    ) -> tuple[Task, Operation]:
+        now = self.store.now()
+        task_id = self._new_id()
+        interval = settings.poll_interval_ms
+        deadline_ms = settings.deadline_s * 1000
+        effect = Effect(settings.effect)
+        task = Task(
+            id=task_id,
+            owner=owner,
+            tool=call.name,
+            dialect=dialect,
+            state=TaskState.WORKING,
+            created_ms=now,
+            updated_ms=now,
+            ttl_ms=deadline_ms + _HIDDEN_SLACK_MS if hidden else clamp_ttl(call, settings),
+            poll_interval_ms=interval if isinstance(interval, int) else 0,
+            keep_result_ms=_HIDDEN_SLACK_MS if hidden else settings.keep_result_s * 1000,
+            hidden=hidden,
+        )
+        operation = Operation(
+            id=task_id,
+            owner=owner,
+            tool=call.name,
+            state=OperationState.PLANNED,
+            effect=effect,
+            created_ms=now,
+            updated_ms=now,
+            deadline_ms=now + deadline_ms,
+            repeatable=settings.on_lost == "retry" and effect is not Effect.CONSEQUENTIAL,
+            arguments_digest=hashlib.sha256(call.arguments).hexdigest(),
+        )
+        return task, operation
+
+    async def _commit(self, ref: Ref, pair: Pair, after: Applied, settings: Settings) -> Verdict:
+        retention = settings.ledger_retention_days * _DAY_MS
+        return await self.store.commit(Change(ref, pair, after, retention))
+
+    def _tell(self, ref: Ref, after: Applied, command: Command) -> None:
+        self._telemetry.transition(
+            upstream=ref.owner.upstream,
+            task_id=ref.id,
+            task="expired" if after.task is None else after.task.state,
+            operation=after.operation.state,
+            cause=type(command).__name__.lower(),
+        )
+
+
+def clamp_ttl(call: CallTool, settings: Settings) -> int:
+    """T25-NEW-3: the wish within what policy allows, in milliseconds; the default where there is no wish."""
+    wish = None if call.task is None or isinstance(call.task, Reject) else call.task.ttl_ms
+    if wish is None:
+        return settings.ttl_default_s * 1000
+    return max(settings.ttl_min_s * 1000, min(wish, settings.ttl_max_s * 1000))

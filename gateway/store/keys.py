@@ -1,0 +1,117 @@
+"""Every key there is. Ownership is part of a record's key: a foreign id is an unknown id.
+
+`{s<n>}` is the slot tag of a shard; everything that one script touches carries it.
+"""
+
+import hashlib
+import re
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from gateway.core.model import Owner
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_NOWHERE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where a pair of records lives."""
+
+    owner: Owner
+    id: str
+
+    @property
+    def member(self) -> str:
+        """How indexes and wake-ups name the pair. An id that no gateway could have made names nothing."""
+        return f"{owner_digest(self.owner)}:{self.id if _ID.fullmatch(self.id) else _NOWHERE}"
+
+
+@lru_cache(maxsize=65_536)
+def owner_digest(owner: Owner) -> str:
+    """Digest of issuer, subject, tenant and upstream. Parts are length-prefixed, so no two owners share one."""
+    return digest(owner.issuer, owner.subject, owner.tenant, owner.upstream)
+
+
+@lru_cache(maxsize=65_536)
+def tenant_digest(owner: Owner) -> str:
+    """Digest of issuer and tenant."""
+    return digest(owner.issuer, owner.tenant)
+
+
+def digest(*parts: str) -> str:
+    """128 bits of SHA-256 over length-prefixed parts."""
+    whole = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        whole.update(len(encoded).to_bytes(8, "big") + encoded)
+    return urlsafe_b64encode(whole.digest()[:16]).decode().rstrip("=")
+
+
+class Keys:
+    """The keys of one shard."""
+
+    def __init__(self, prefix: str) -> None:
+        self.base = f"{prefix}:{{s0}}:"
+        self.channel = f"{self.base}wake"
+        self.schema = f"{self.base}schema"
+
+    def task(self, ref: Ref) -> str:
+        """The promise (hash)."""
+        return f"{self.base}t:{ref.member}"
+
+    def operation(self, ref: Ref) -> str:
+        """The fact (hash)."""
+        return f"{self.base}o:{ref.member}"
+
+    def result(self, ref: Ref) -> str:
+        """The body of the result or error (string)."""
+        return f"{self.base}r:{ref.member}"
+
+    def arguments(self, ref: Ref) -> str:
+        """The call's parameters as written (string)."""
+        return f"{self.base}a:{ref.member}"
+
+    def tombstone(self, ref: Ref) -> str:
+        """What tells expired from unknown for a day (string)."""
+        return f"{self.base}z:{ref.member}"
+
+    def active_of_owner(self, owner: Owner) -> str:
+        """Unfinished work of a principal (sorted set by expiry)."""
+        return f"{self.base}qa:{owner_digest(owner)}"
+
+    def active_of_tenant(self, owner: Owner) -> str:
+        """Unfinished work of a tenant (sorted set by expiry)."""
+        return f"{self.base}qt:{tenant_digest(owner)}"
+
+    def running(self, upstream: str) -> str:
+        """Calls under way at an upstream (sorted set by expiry)."""
+        return f"{self.base}qu:{upstream}"
+
+    def index(self, owner: Owner) -> str:
+        """The tasks of a principal (sorted set by expiry)."""
+        return f"{self.base}ix:{owner_digest(owner)}"
+
+    def due(self, upstream: str) -> str:
+        """Work to start (sorted set by time; lives for ever)."""
+        return f"{self.base}due:{upstream}"
+
+    def watch(self, upstream: str) -> str:
+        """Work to look at again: leases and deadlines (sorted set by time; lives for ever)."""
+        return f"{self.base}watch:{upstream}"
+
+    def heartbeat(self, process: str) -> str:
+        """When the lease of a process ends (string)."""
+        return f"{self.base}hb:{process}"
+
+    def session(self, owner: Owner, session: str) -> str:
+        """A legacy session of a client (string)."""
+        return f"{self.base}s:{owner_digest(owner)}:{session if _ID.fullmatch(session) else _NOWHERE}"
+
+
+def may_live_for_ever(key: str, prefix: str) -> bool:
+    """Whether a key may be without an expiry: due sets, watch sets, the schema number. Operations are asked apart."""
+    rest = key.removeprefix(f"{prefix}:{{s0}}:")
+    return rest.startswith(("due:", "watch:")) or rest == "schema"

@@ -1,0 +1,79 @@
+-- Hands work to a runner and renews the lease of its process. Every hand-over raises the operation's fence.
+-- KEYS  due, watch, running at upstream, heartbeat of this process
+-- ARGV  base of all keys, process, lease ms, grace ms, time since which the process has been connected,
+--       free slots, limit of running calls at the upstream, how many entries to look at
+-- Answers {now, {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local base, process = ARGV[1], ARGV[2]
+local lease, grace, connected = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local slots, limit, batch = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local answer = {now}
+
+-- The heartbeat outlives the lease, so that others can tell since when it has lapsed.
+redis.call('SET', KEYS[4], now + lease, 'PX', lease + grace + 60000)
+
+local function lease_end(holder)
+  return tonumber(redis.call('GET', base .. 'hb:' .. holder) or 0)
+end
+
+local function hand(kind, member, key)
+  local fence = redis.call('HINCRBY', key, 'fn', 1)
+  redis.call('HSET', key, 'hd', process)
+  redis.call('ZREM', KEYS[1], member)
+  redis.call('ZADD', KEYS[2], now + lease, member)
+  local deadline = tonumber(redis.call('HGET', key, 'dl'))
+  local expiry = math.max(deadline, now + lease) + grace
+  redis.call('ZADD', KEYS[3], expiry, member)
+  if redis.call('PTTL', KEYS[3]) < expiry - now then redis.call('PEXPIREAT', KEYS[3], expiry) end
+  local head = redis.call('HGET', base .. 't:' .. member, 'head') or ''
+  local arguments = kind == 'start' and redis.call('GET', base .. 'a:' .. member) or ''
+  answer[#answer + 1] = {kind, member, head, redis.call('HGET', key, 'head'), fence, arguments}
+end
+
+local function forget(member)
+  redis.call('ZREM', KEYS[1], member)
+  redis.call('ZREM', KEYS[2], member)
+end
+
+local function again(member, at)
+  redis.call('ZADD', KEYS[2], at, member)
+end
+
+local function look(member)
+  local key = base .. 'o:' .. member
+  local operation = redis.call('HMGET', key, 'st', 'hd', 'dl', 'fn')
+  local state, holder = operation[1], operation[2]
+  if state ~= 'planned' and state ~= 'sent' and state ~= 'accepted' then return forget(member) end
+  local deadline = tonumber(operation[3])
+  if holder == process then
+    again(member, now + lease)
+    local head = redis.call('HGET', base .. 't:' .. member, 'head') or ''
+    answer[#answer + 1] = {'held', member, head, redis.call('HGET', key, 'head'), operation[4], ''}
+    return
+  end
+  local lapsed = holder == '' and 0 or lease_end(holder)
+  if lapsed > now then return again(member, math.min(lapsed, now + lease)) end
+  if state == 'planned' then
+    if now >= deadline then return hand('deadline', member, key) end
+    redis.call('HSET', key, 'hd', '')
+    redis.call('ZREM', KEYS[3], member)
+    redis.call('ZADD', KEYS[1], 'NX', now, member)
+    return again(member, deadline)
+  end
+  local at = math.max(lapsed, connected) + grace
+  if now < at then return again(member, at) end
+  hand('lost', member, key)
+end
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, batch)) do look(member) end
+
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
+local free = math.min(slots, limit - redis.call('ZCARD', KEYS[3]), batch)
+if free > 0 then
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, free)) do
+    local key = base .. 'o:' .. member
+    if redis.call('HGET', key, 'st') == 'planned' then hand('start', member, key) else forget(member) end
+  end
+end
+return answer

@@ -1,0 +1,54 @@
+-- Writes both records if nobody was faster: compare-and-set on both versions and on the holder's fence.
+-- KEYS  task, operation, result, arguments, tombstone, active of owner, active of tenant, running at upstream, index,
+--       due, watch
+-- ARGV   1 member               2 task version ('': known to be gone)   3 operation version
+--        4 fence ('': not a holder)
+--        5 task head ('': unchanged)       6 new task version           7 task state       8 hidden
+--        9 operation head ('': unchanged) 10 new operation version     11 operation state
+--       12 body ('': none)      13 task expiry      14 operation expiry (0: none)
+--       15 tombstone            16 tombstone expiry
+--       17 active (1)           18 due at ('': not due)                19 watch at ('': not watched)
+--       20 release the holder (1)                   21 channel         22 message
+-- Answers {now, verdict}.
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local member = ARGV[1]
+
+local operation = redis.call('HMGET', KEYS[2], 'v', 'fn')
+if not operation[1] then return {now, 'gone'} end
+if ARGV[4] ~= '' and operation[2] ~= ARGV[4] then return {now, 'fenced'} end
+if operation[1] ~= ARGV[3] then return {now, 'stale'} end
+
+local task = redis.call('HGET', KEYS[1], 'v')
+local expired = not task
+if task and task ~= ARGV[2] then return {now, 'stale'} end
+
+if ARGV[9] ~= '' then
+  redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'head', ARGV[9])
+  if ARGV[14] == '0' then redis.call('PERSIST', KEYS[2]) else redis.call('PEXPIREAT', KEYS[2], ARGV[14]) end
+end
+if ARGV[20] == '1' then
+  redis.call('HSET', KEYS[2], 'hd', '')
+  redis.call('ZREM', KEYS[8], member)
+end
+
+if not expired and ARGV[5] ~= '' then
+  redis.call('HSET', KEYS[1], 'v', ARGV[6], 'st', ARGV[7], 'hid', ARGV[8], 'head', ARGV[5])
+  redis.call('PEXPIREAT', KEYS[1], ARGV[13])
+  redis.call('SET', KEYS[5], ARGV[15], 'PXAT', ARGV[16])
+  if ARGV[12] ~= '' then redis.call('SET', KEYS[3], ARGV[12], 'PXAT', ARGV[13]) end
+  if ARGV[8] == '0' then
+    redis.call('ZADD', KEYS[9], ARGV[13], member)
+    if redis.call('PTTL', KEYS[9]) < tonumber(ARGV[13]) - now then redis.call('PEXPIREAT', KEYS[9], ARGV[13]) end
+  end
+end
+
+if ARGV[17] ~= '1' then
+  redis.call('ZREM', KEYS[6], member)
+  redis.call('ZREM', KEYS[7], member)
+  redis.call('DEL', KEYS[4])
+end
+if ARGV[18] ~= '' then redis.call('ZADD', KEYS[10], ARGV[18], member) else redis.call('ZREM', KEYS[10], member) end
+if ARGV[19] ~= '' then redis.call('ZADD', KEYS[11], ARGV[19], member) else redis.call('ZREM', KEYS[11], member) end
+if ARGV[22] ~= '' then redis.call('PUBLISH', ARGV[21], ARGV[22]) end
+return {now, (expired and ARGV[2] ~= '') and 'expired' or 'ok'}

@@ -1,0 +1,51 @@
+"""Where a pair of records stands in the indexes after a change, and how long each key lives. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.model import IN_FLIGHT, Effect, Operation, OperationState, Task
+
+TOMBSTONE_MS: Final = 24 * 3600 * 1000
+"""How long a tombstone outlives its task (T25-SEC-5)."""
+_FOR_EVER: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Times are ms since the epoch; None means: not in that index. `operation_expiry` 0 means never."""
+
+    operation_expiry: int
+    active: bool
+    due: int | None
+    watch: int | None
+    released: bool
+
+
+def place(
+    task: Task | None, operation: Operation, now: int, retention_ms: int, lease_ms: int, restart_ms: int
+) -> Placement:
+    """The placement of a pair that was changed at `now`."""
+    in_flight = operation.state in IN_FLIGHT
+    planned = operation.state is OperationState.PLANNED
+    watch = now + lease_ms if in_flight else operation.deadline_ms if planned else None
+    return Placement(
+        operation_expiry=operation_expiry(task, operation, now, retention_ms),
+        active=in_flight or planned,
+        due=now + restart_ms if planned else None,
+        watch=watch,
+        released=not in_flight,
+    )
+
+
+def operation_expiry(task: Task | None, operation: Operation, now: int, retention_ms: int) -> int:
+    """Read-only entries end with the task, unknown outcomes never, all others `retention_ms` after the last change."""
+    if operation.effect is Effect.READ_ONLY:
+        ends = task.expires_ms if task is not None else now
+        return max(ends, operation.deadline_ms, now) + _SLACK_MS
+    if operation.state is OperationState.UNKNOWN:
+        return _FOR_EVER
+    return max(now, operation.deadline_ms) + retention_ms
+
+
+_SLACK_MS: Final = 60_000
+"""An operation must never be gone while a process may still write its outcome."""

@@ -1,0 +1,164 @@
+"""What the two loops ask of a store, in values. All times are the store's, in milliseconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gateway.core.engine import Applied
+from gateway.core.model import Operation, Owner, Task
+from gateway.store.keys import Ref
+
+
+class StoreAway(Exception):  # noqa: N818  # a state of the store, not an error of the caller
+    """The store did not agree or refuse in time: whether anything was written is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewWork:
+    """A task, its operation and the parameters of the call, to be created together."""
+
+    task: Task
+    operation: Operation
+    arguments: bytes
+    max_per_principal: int
+    max_per_tenant: int
+    retention_ms: int
+
+
+class Created(StrEnum):
+    """What became of a creation."""
+
+    CREATED = "created"
+    QUOTA_PRINCIPAL = "principal"
+    QUOTA_TENANT = "tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A legacy session of a client."""
+
+    version: str
+    capabilities: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """One look at a task: the session (None if unknown), the task (None if unknown or expired), its body if wanted."""
+
+    session: Session | None
+    task: Task | None
+    body: bytes | None
+    expired: bool
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both records as they are; a task may have expired before its operation."""
+
+    task: Task | None
+    operation: Operation | None
+    fence: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a command made of a pair, to be written if nobody was faster.
+
+    `body` is the result or error that a finished task gets. `fence` is checked where a holder writes. `restart_in_ms`
+    delays an operation that is planned again.
+    """
+
+    ref: Ref
+    before: Pair
+    after: Applied
+    retention_ms: int
+    body: bytes | None = None
+    fence: int | None = None
+    restart_in_ms: int = 0
+
+
+class Verdict(StrEnum):
+    """What became of a change."""
+
+    OK = "ok"
+    STALE = "stale"
+    FENCED = "fenced"
+    EXPIRED = "expired"
+    """The task's record had expired; the operation was written."""
+    GONE = "gone"
+
+
+class ClaimKind(StrEnum):
+    """Why a pair was handed to a runner."""
+
+    START = "start"
+    LOST = "lost"
+    DEADLINE = "deadline"
+    HELD = "held"
+    """Held by this very process: only a runner that does not know of it has anything to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Work for a runner, with the fence under which it may write."""
+
+    kind: ClaimKind
+    ref: Ref
+    pair: Pair
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """What a runner can take on. Times in milliseconds; `connected_since` is when it last reached the store anew."""
+
+    upstream: str
+    process: str
+    lease_ms: int
+    grace_ms: int
+    connected_since: int
+    slots: int
+    max_running: int
+
+
+class Store(Protocol):
+    """The store. Every method raises StoreAway when the store cannot be asked."""
+
+    def now(self) -> int:
+        """The store's time, as of the last answer plus what has passed since."""
+
+    def connected_since(self) -> int:
+        """The store's time of the first answer after the last failure."""
+
+    async def create(self, work: NewWork) -> Created:
+        """Creates all or nothing. Creating the same id again is no second creation."""
+
+    async def poll(self, ref: Ref, session: str | None, *, want_body: bool) -> Polled:
+        """Looks at a task and keeps the session alive, in one round trip. Hidden records are unknown."""
+
+    async def load(self, ref: Ref) -> Pair:
+        """Reads both records, hidden or not."""
+
+    async def body(self, ref: Ref) -> bytes | None:
+        """The body of a finished task."""
+
+    async def commit(self, change: Change) -> Verdict:
+        """Writes both records if nobody was faster."""
+
+    async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
+        """Takes due and lapsed work, and renews the lease of the process."""
+
+    async def open_session(self, owner: Owner, session_id: str, session: Session) -> None:
+        """Remembers a session."""
+
+    async def read_session(self, owner: Owner, session_id: str) -> Session | None:
+        """Finds a session and keeps it alive."""
+
+    async def end_session(self, owner: Owner, session_id: str) -> bool:
+        """Forgets a session; whether there was one."""
+
+    async def check(self) -> None:
+        """Asks the store whether it is there."""

@@ -1,0 +1,286 @@
+"""The one implementation of the store: Redis 7 or Valkey, through scripts that are loaded by their digest."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+from redis.retry import Retry
+
+from gateway.core.model import Owner
+from gateway.store import codec
+from gateway.store.batch import Batch
+from gateway.store.keys import Keys, Ref
+from gateway.store.placement import TOMBSTONE_MS, operation_expiry, place
+from gateway.store.port import (
+    Change,
+    Claim,
+    ClaimAsk,
+    ClaimKind,
+    Created,
+    NewWork,
+    Pair,
+    Polled,
+    Session,
+    StoreAway,
+    Verdict,
+)
+
+_SCRIPTS: Final = ("create", "poll", "commit", "claim")
+_BATCH: Final = 64
+"""How many entries one claim looks at: bounds how long the script blocks the store."""
+
+
+class RedisStore:
+    """Records, indexes, claims and sessions. `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        client: "Redis",
+        prefix: str,
+        *,
+        timeout_s: float,
+        lease_ms: int,
+        session_idle_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.keys = Keys(prefix)
+        self._client = client
+        self._batch = Batch(client, timeout_s)
+        self._lease_ms = lease_ms
+        self._idle_ms = session_idle_ms
+        self._clock = clock
+        self._scripts = _load_scripts()
+        self._store_ms, self._clock_s = 0, 0.0
+        self._connected_since: int | None = None
+
+    def now(self) -> int:
+        """The store's time, as of the last answer plus what has passed since."""
+        return self._store_ms + int((self._clock() - self._clock_s) * 1000)
+
+    def connected_since(self) -> int:
+        """The store's time of the first answer after the last failure; now, if it does not answer."""
+        return self._connected_since if self._connected_since is not None else self.now()
+
+    async def check(self) -> None:
+        """Asks the store for its time."""
+        seconds, micros = await self._call("TIME")
+        self._heard(int(seconds) * 1000 + int(micros) // 1000)
+
+    async def create(self, work: NewWork) -> Created:
+        """One script, all or nothing."""
+        task, operation = work.task, work.operation
+        ref = Ref(task.owner, task.id)
+        keys = self.keys
+        expiry = operation_expiry(task, operation, task.created_ms, work.retention_ms)
+        reply = await self._run(
+            "create",
+            [
+                keys.task(ref),
+                keys.operation(ref),
+                keys.arguments(ref),
+                keys.tombstone(ref),
+                keys.active_of_owner(task.owner),
+                keys.active_of_tenant(task.owner),
+                keys.index(task.owner),
+                keys.due(task.owner.upstream),
+                keys.watch(task.owner.upstream),
+            ],
+            [
+                ref.member,
+                codec.encode(task),
+                task.state,
+                int(task.hidden),
+                codec.encode(operation),
+                work.arguments,
+                task.expires_ms,
+                expiry,
+                max(task.expires_ms, operation.deadline_ms),
+                task.expires_ms + TOMBSTONE_MS,
+                _tombstone(task.state, task.expires_ms),
+                operation.deadline_ms,
+                work.max_per_principal,
+                work.max_per_tenant,
+            ],
+        )
+        return Created(reply[1].decode())
+
+    async def poll(self, ref: Ref, session: str | None, *, want_body: bool) -> Polled:
+        """One script: session, ownership by the key, record, and the body only if it is wanted and there."""
+        keys = self.keys
+        session_key = keys.task(ref) if session is None else keys.session(ref.owner, session)
+        names = [keys.task(ref), keys.result(ref), keys.tombstone(ref), session_key]
+        idle = 0 if session is None else self._idle_ms
+        now, known, found, head, body = await self._run("poll", names, [idle, int(want_body)])
+        task = codec.decode_task(head) if found == 1 else None
+        return Polled(codec.decode_session(known) if known else None, task, body or None, found == -1, now)
+
+    async def load(self, ref: Ref) -> Pair:
+        """Both records in one round trip; the versions tell a commit whether they belong together."""
+        head = await self._call("HGET", self.keys.task(ref), "head")
+        operation = await self._call("HMGET", self.keys.operation(ref), "head", "fn")
+        return _pair(head, operation[0], int(operation[1] or 0), self.now())
+
+    async def body(self, ref: Ref) -> bytes | None:
+        """The body of a finished task."""
+        found = await self._call("GET", self.keys.result(ref))
+        return None if found is None else bytes(found)
+
+    async def commit(self, change: Change) -> Verdict:
+        """One script: compare both versions and the fence, then write everything."""
+        ref, keys = change.ref, self.keys
+        names = [
+            keys.task(ref),
+            keys.operation(ref),
+            keys.result(ref),
+            keys.arguments(ref),
+            keys.tombstone(ref),
+            keys.active_of_owner(ref.owner),
+            keys.active_of_tenant(ref.owner),
+            keys.running(ref.owner.upstream),
+            keys.index(ref.owner),
+            keys.due(ref.owner.upstream),
+            keys.watch(ref.owner.upstream),
+        ]
+        reply = await self._run("commit", names, self._commit_arguments(change))
+        return Verdict(reply[1].decode())
+
+    async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
+        """One script: takes work, renews the lease."""
+        keys = self.keys
+        names = [
+            keys.due(ask.upstream),
+            keys.watch(ask.upstream),
+            keys.running(ask.upstream),
+            keys.heartbeat(ask.process),
+        ]
+        arguments = [
+            keys.base,
+            ask.process,
+            ask.lease_ms,
+            ask.grace_ms,
+            ask.connected_since,
+            ask.slots,
+            ask.max_running,
+            _BATCH,
+        ]
+        now, *entries = await self._run("claim", names, arguments)
+        return [_claim(entry, now) for entry in entries]
+
+    async def open_session(self, owner: Owner, session_id: str, session: Session) -> None:
+        """Remembers a session until it has been idle for too long."""
+        await self._call("SET", self.keys.session(owner, session_id), codec.encode(session), "PX", self._idle_ms)
+
+    async def read_session(self, owner: Owner, session_id: str) -> Session | None:
+        """Finds a session and keeps it alive."""
+        found = await self._call("GETEX", self.keys.session(owner, session_id), "PX", self._idle_ms)
+        return None if found is None else codec.decode_session(found)
+
+    async def end_session(self, owner: Owner, session_id: str) -> bool:
+        """Forgets a session; whether there was one."""
+        return bool(await self._call("DEL", self.keys.session(owner, session_id)))
+
+    async def close(self) -> None:
+        """Waits for what is under way, then closes all connections."""
+        await self._batch.close()
+        await self._client.aclose()
+
+    def _commit_arguments(self, change: Change) -> list[Any]:
+        ref, before, after = change.ref, change.before, change.after
+        task, operation = after.task, after.operation
+        spot = place(task, operation, before.now, change.retention_ms, self._lease_ms, change.restart_in_ms)
+        same_task, same_operation = task is before.task, operation is before.operation
+        expiry = 0 if task is None else task.expires_ms
+        return [
+            ref.member,
+            "" if before.task is None else before.task.version,
+            "" if before.operation is None else before.operation.version,
+            "" if change.fence is None else change.fence,
+            "" if task is None or same_task else codec.encode(task),
+            0 if task is None else task.version,
+            "" if task is None else task.state,
+            int(task is not None and task.hidden),
+            "" if same_operation else codec.encode(operation),
+            operation.version,
+            operation.state,
+            change.body or b"",
+            expiry,
+            spot.operation_expiry,
+            "" if task is None else _tombstone(task.state, expiry),
+            expiry + TOMBSTONE_MS,
+            int(spot.active),
+            "" if spot.due is None else spot.due,
+            "" if spot.watch is None else spot.watch,
+            int(spot.released),
+            self.keys.channel,
+            wake_message(change),
+        ]
+
+    async def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        source, digest = self._scripts[name]
+        try:
+            reply = await self._call("EVALSHA", digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            reply = await self._call("EVAL", source, len(keys), *keys, *arguments)
+        self._heard(reply[0])
+        return reply
+
+    async def _call(self, *command: Any) -> Any:
+        try:
+            reply = await self._batch.call(*command)
+        except NoScriptError:
+            raise
+        except (RedisError, OSError, TimeoutError) as error:
+            self._connected_since = None
+            raise StoreAway(type(error).__name__) from error
+        return reply
+
+    def _heard(self, now_ms: int) -> None:
+        self._store_ms, self._clock_s = now_ms, self._clock()
+        if self._connected_since is None:
+            self._connected_since = now_ms
+
+
+def connect(url: str, timeout_s: float) -> "Redis":
+    """A client that sends nothing twice and waits for nothing longer than `timeout_s`."""
+    return Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        retry_on_error=[],
+        protocol=3,
+    )
+
+
+def wake_message(change: Change) -> str:
+    """What is published with a change: whose it is, and whether the upstream must be told to stop."""
+    if change.after.task is change.before.task:
+        return ""
+    return f"{change.ref.member} {'stop' if change.after.tell_upstream else 'look'}"
+
+
+def _tombstone(state: str, expiry: int) -> str:
+    return f"{state} {expiry}"
+
+
+def _pair(task: bytes | None, operation: bytes | None, fence: int, now: int) -> Pair:
+    decoded = None if not operation else codec.decode_operation(operation)
+    return Pair(codec.decode_task(task) if task else None, decoded, fence, now)
+
+
+def _claim(entry: Sequence[Any], now: int) -> Claim:
+    kind, _, task, operation, fence, arguments = entry
+    pair = _pair(task, operation, int(fence), now)
+    assert pair.operation is not None  # noqa: S101  # the script hands out what it has just read
+    return Claim(ClaimKind(kind.decode()), Ref(pair.operation.owner, pair.operation.id), pair, arguments)
+
+
+def _load_scripts() -> Mapping[str, tuple[str, str]]:
+    folder = resources.files("gateway.store") / "lua"
+    sources = {name: (folder / f"{name}.lua").read_text() for name in _SCRIPTS}
+    return {name: (text, hashlib.sha1(text.encode()).hexdigest()) for name, text in sources.items()}  # noqa: S324  # Redis's own naming

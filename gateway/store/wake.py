@@ -1,0 +1,91 @@
+"""Wake-ups: a message says that a record may have changed, and is only a hint.
+
+Whoever waits subscribes first and then reads. After a reconnect everyone reads again, and everyone reads again now
+and then anyway, so that a lost message costs time and nothing else.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_POLL_S: Final = 1.0
+
+
+class Wake:
+    """One subscription for the whole process."""
+
+    def __init__(self, client: "Redis", channel: str, on_stop: Callable[[str], None]) -> None:
+        """`on_stop` is called with the member whose upstream must be told to stop, wherever its holder is."""
+        self._client = client
+        self._channel = channel
+        self._on_stop = on_stop
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.connected = asyncio.Event()
+
+    def start(self) -> None:
+        """Begins to listen."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="wake")
+
+    async def close(self) -> None:
+        """Stops listening and lets everyone look once more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self.wake_all()
+
+    @contextmanager
+    def waiting(self, member: str) -> Iterator[asyncio.Event]:
+        """An event that is set when the record of `member` may have changed."""
+        event = asyncio.Event()
+        waiters = self._waiting.setdefault(member, set())
+        waiters.add(event)
+        try:
+            yield event
+        finally:
+            waiters.discard(event)
+            if not waiters and self._waiting.get(member) is waiters:
+                del self._waiting[member]
+
+    def wake_all(self) -> None:
+        """Lets everyone look."""
+        for waiters in self._waiting.values():
+            for event in waiters:
+                event.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._client.pubsub() as subscription:
+                    await subscription.subscribe(self._channel)
+                    failures = 0
+                    await self._listen(subscription)
+            except (RedisError, OSError):
+                self.connected.clear()
+                await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                failures += 1
+
+    async def _listen(self, subscription: Any) -> None:
+        while True:
+            message = await subscription.get_message(timeout=_POLL_S)
+            if message is None:
+                continue
+            if message["type"] == "subscribe":
+                self.connected.set()
+                self.wake_all()
+            elif message["type"] == "message":
+                self._received(message["data"].decode())
+
+    def _received(self, data: str) -> None:
+        member, _, what = data.partition(" ")
+        for event in self._waiting.get(member, ()):
+            event.set()
+        if what == "stop":
+            self._on_stop(member)

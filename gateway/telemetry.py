@@ -1,0 +1,115 @@
+"""Every metric and every log event, named in one place.
+
+No event carries arguments, results, tokens or identities; ids of tasks appear as digests, because an id is enough to
+find a task for whoever has the same identity.
+"""
+
+import hashlib
+import sys
+from typing import Any, Final, TextIO
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600)
+
+
+class Telemetry:
+    """Metrics of one process, and its log."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.log = _logger(stream or sys.stderr)
+        self._requests = Counter(
+            "mtg_requests", "Requests of clients", ["upstream", "era", "method", "outcome"], registry=self.registry
+        )
+        self._request_seconds = Histogram(
+            "mtg_request_seconds",
+            "Time until a request was answered",
+            ["method"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._created = Counter(
+            "mtg_tasks_created", "Tasks handed out", ["upstream", "dialect"], registry=self.registry
+        )
+        self._transitions = Counter(
+            "mtg_operation_transitions",
+            "Operations that reached a state",
+            ["upstream", "state"],
+            registry=self.registry,
+        )
+        self._lookups = Counter(
+            "mtg_task_lookups_failed", "Tasks asked for that are not there", ["reason"], registry=self.registry
+        )
+        self._attempts = Counter(
+            "mtg_upstream_failures", "Calls that failed", ["upstream", "reason"], registry=self.registry
+        )
+        self.running = Gauge("mtg_running_calls", "Calls under way at upstreams", registry=self.registry)
+        self._store_up = Gauge("mtg_store_up", "Whether the store answered last", registry=self.registry)
+
+    def request(self, *, upstream: str, era: str, method: str, outcome: str, status: int, seconds: float) -> None:
+        """One request was answered. `outcome` is `ok` or the word of a refusal; durations are seconds."""
+        self._requests.labels(upstream, era, method, outcome).inc()
+        self._request_seconds.labels(method).observe(seconds)
+        self.log.info(
+            "request",
+            upstream=upstream,
+            era=era,
+            method=method,
+            outcome=outcome,
+            status=status,
+            ms=round(seconds * 1000, 1),
+        )
+
+    def created(self, *, upstream: str, tool: str, dialect: str, task_id: str) -> None:
+        """A task was handed out."""
+        self._created.labels(upstream, dialect).inc()
+        self.log.info("task_created", upstream=upstream, tool=tool, dialect=dialect, task=short(task_id))
+
+    def transition(self, *, upstream: str, task_id: str, task: str, operation: str, cause: str) -> None:
+        """A pair of records changed."""
+        self._transitions.labels(upstream, operation).inc()
+        self.log.info("transition", upstream=upstream, id=short(task_id), task=task, operation=operation, cause=cause)
+
+    def lookup_failed(self, reason: str) -> None:
+        """A task was asked for and not found: `unknown` or `expired`."""
+        self._lookups.labels(reason).inc()
+
+    def upstream_failed(self, *, upstream: str, reason: str, message: str) -> None:
+        """A call to an upstream failed."""
+        self._attempts.labels(upstream, reason).inc()
+        self.log.warning("upstream_failed", upstream=upstream, reason=reason, message=message)
+
+    def store(self, *, up: bool, error: str = "") -> None:
+        """The store was lost or is back."""
+        self._store_up.set(int(up))
+        if up:
+            self.log.info("store_back")
+        else:
+            self.log.error("store_away", error=error, hint="starts are refused until the store answers again")
+
+    def fault(self, where: str, error: BaseException) -> None:
+        """Something that must not happen happened. The message could hold what a client sent, the type cannot."""
+        self.log.error("fault", where=where, error=type(error).__name__)
+
+    def exposition(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+def short(task_id: str) -> str:
+    """A digest by which two log lines about one task can be matched."""
+    return hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _logger(stream: TextIO) -> Any:
+    return structlog.wrap_logger(
+        structlog.PrintLogger(stream),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(serializer=lambda event, **_: orjson.dumps(event, default=str).decode()),
+        ],
+    )

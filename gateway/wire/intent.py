@@ -1,0 +1,138 @@
+"""What a requestor can want, whatever the era and dialect in which it said so."""
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from gateway.wire.errors import Era, Reject
+from gateway.wire.jsonrpc import Members
+
+LEGACY_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Revisions with a handshake, newest first."""
+MODERN_VERSIONS: Final = ("2026-07-28",)
+"""Revisions in which each request carries everything."""
+TASKS_2025: Final = "2025-11-25"
+"""The revision whose core has Tasks; also the name of that dialect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """How a request speaks. `session` is None in the modern era and before a handshake."""
+
+    era: Era
+    version: str | None
+    session: str | None = None
+    declares_tasks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Initialize:
+    """The legacy handshake."""
+
+    id: bytes
+    version: str
+    params: Members
+
+
+@dataclass(frozen=True, slots=True)
+class Discover:
+    """The modern question for versions and capabilities."""
+
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Is anybody there (legacy only)."""
+
+    id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListTools:
+    """Which tools are there."""
+
+    id: bytes
+    params: Members
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAsk:
+    """The wish for a task, and for how long it should be kept."""
+
+    ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Call a tool. `task` is what `params.task` says, and counts in 2025-11-25 only.
+
+    `arguments` is the JSON text as written, `{}` where there were none; `params` are all of them.
+    """
+
+    id: bytes
+    name: str
+    arguments: bytes
+    params: Members
+    task: TaskAsk | Reject | None = None
+    progress_token: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GetTask:
+    """How is my task."""
+
+    id: bytes
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """Wait for the result of my task (2025-11-25 only)."""
+
+    id: bytes
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTask:
+    """Stop my task."""
+
+    id: bytes
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Here are answers to what my task asked (extension only)."""
+
+    id: bytes
+    task_id: str
+    answers: Members = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A notification, or an answer to nothing that was asked: accepted, and nothing comes back."""
+
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Something that is refused once it is known that the session exists."""
+
+    id: bytes
+    reject: Reject
+
+
+Intent: TypeAlias = (
+    Initialize | Discover | Ping | ListTools | CallTool | GetTask | GetResult | CancelTask | UpdateTask | Note | Refuse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A request that passed every check which needs no record."""
+
+    speech: Speech
+    intent: Intent

@@ -1,0 +1,41 @@
+"""What goes back to a requestor, as values: one message with its HTTP status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.wire import jsonrpc, tasks_ext
+from gateway.wire.errors import Era, Reject
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One message, ready to be written. `reason` is the word of a refusal, for logs and metrics."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+ACCEPTED: Final = Reply(202, b"")
+
+
+def result(request_id: bytes, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
+    """A result as it stands."""
+    return Reply(200, jsonrpc.result(request_id, body), headers or {})
+
+
+def call_result(request_id: bytes, body: bytes, era: Era) -> Reply:
+    """The result of a plain call, as the era writes it."""
+    return result(request_id, tasks_ext.plain_result(body) if era is Era.MODERN else body)
+
+
+def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
+    """An upstream's JSON-RPC error: code, message and data as they are, but for codes a modern client must not see."""
+    return Reply(200, jsonrpc.error(request_id, tasks_ext.error(body) if era is Era.MODERN else body), reason="error")
+
+
+def refusal(request_id: bytes | None, reject: Reject, era: Era) -> Reply:
+    """A refusal."""
+    return Reply(reject.http(era), jsonrpc.refusal(request_id, reject, era), reason=reject.reason)

@@ -1,0 +1,80 @@
+"""Server-sent events: a reader that takes bytes as they come, and a writer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class TooLong(Exception):  # noqa: N818  # says what the stream is
+    """An event is longer than the reader was told to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `id` is None where the stream named none."""
+
+    data: bytes
+    event: str = "message"
+    id: str | None = None
+
+
+class Reader:
+    """Feeds on chunks that may split anything, even a line ending or a character."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` bounds the bytes of one event."""
+        self._limit = limit
+        self._rest = b""
+        self._after_cr = False
+        self._begun = False
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = "message"
+        self._id: str | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """The events that the chunk completes. Raises TooLong."""
+        for line in self._lines(chunk):
+            self._size += len(line)
+            if self._size > self._limit:
+                raise TooLong
+            if line:
+                self._field(line)
+            elif (event := self._dispatch()) is not None:
+                yield event
+        if self._size + len(self._rest) > self._limit:
+            raise TooLong
+
+    def _lines(self, chunk: bytes) -> Iterator[bytes]:
+        """Whole lines; CR, LF and CRLF all end one."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        text = (self._rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not self._begun and text:
+            self._begun = True
+            text = text.removeprefix(b"\xef\xbb\xbf")
+        *lines, self._rest = text.split(b"\n")
+        yield from lines
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+
+    def _dispatch(self) -> Event | None:
+        data, event = self._data, self._event
+        self._data, self._event, self._size = [], "message", 0
+        return Event(b"\n".join(data), event, self._id) if data else None
+
+
+def message(body: bytes) -> bytes:
+    """One JSON-RPC message as an event. JSON text written by this gateway holds no line break."""
+    return b"event: message\ndata: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"

@@ -1,0 +1,99 @@
+"""The dialect of the extension `io.modelcontextprotocol/tasks` with revision 2026-07-28."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mcp_types import SERVER_INFO_META_KEY
+from msgspec import Raw
+
+from gateway.core.model import OutcomeKind, Task, TaskState
+from gateway.wire.errors import modern_error
+from gateway.wire.jsonrpc import Members, integer, members, write
+from gateway.wire.render import SERVER_INFO, timestamp
+
+_STATUS: Final[Mapping[TaskState, str]] = {
+    TaskState.WORKING: "working",
+    TaskState.INPUT_REQUIRED: "input_required",
+    TaskState.CANCELLED: "cancelled",
+}
+_META: Final = {"_meta": {SERVER_INFO_META_KEY: SERVER_INFO}}
+_COMPLETE: Final = {"resultType": "complete"}
+ACKNOWLEDGED: Final = write({**_COMPLETE, **_META})
+"""TX-UPD-1, TX-CAN-1: an empty acknowledgement."""
+
+
+def status(task: Task) -> str:
+    """TX-GET-2: `failed` is for JSON-RPC errors only."""
+    if task.state is TaskState.DONE:
+        return "failed" if task.outcome_kind is OutcomeKind.ERROR else "completed"
+    return _STATUS[task.state]
+
+
+def flat(task: Task) -> dict[str, object]:
+    """The Task: flat, with the units in the names."""
+    message = {"statusMessage": task.status_message} if task.status_message else {}
+    return {
+        "taskId": task.id,
+        "status": status(task),
+        **message,
+        "createdAt": timestamp(task.created_ms),
+        "lastUpdatedAt": timestamp(task.updated_ms),
+        "ttlMs": task.ttl_ms,
+        "pollIntervalMs": task.poll_interval_ms,
+    }
+
+
+def create_result(task: Task) -> bytes:
+    """TX-NEW-1: CreateTaskResult."""
+    return write({"resultType": "task", **flat(task), **_META})
+
+
+def detailed(task: Task, body: bytes | None) -> bytes:
+    """TX-GET-1: the Task with its result, error or questions. The stored body is spliced, never parsed."""
+    details: dict[str, object] = {}
+    if task.state is TaskState.INPUT_REQUIRED:
+        details["inputRequests"] = _questions(task)
+    elif task.state is TaskState.DONE and body is not None:
+        failed = task.outcome_kind is OutcomeKind.ERROR
+        details["error" if failed else "result"] = Raw(body if failed else complete(body))
+    return write({**_COMPLETE, **flat(task), **details, **_META})
+
+
+def complete(body: bytes) -> bytes:
+    """A stored result (which never has a `resultType`) as this revision writes it (TX-HTTP-5)."""
+    rest = body[1:].lstrip()
+    return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
+
+
+def strip_result_type(body: bytes) -> bytes:
+    """A result as it is stored. Bytes without the word stay as they are."""
+    if b'"resultType"' not in body:
+        return body
+    result = members(body)
+    if result is None or result.pop("resultType", None) is None:
+        return body
+    return write(result)
+
+
+def plain_result(body: bytes) -> bytes:
+    """TX-HTTP-5: the result of a plain call; the upstream's own `_meta` wins over ours."""
+    result: Members = members(body) or {}
+    meta = members(result["_meta"]) if "_meta" in result else {}
+    merged = {SERVER_INFO_META_KEY: SERVER_INFO, **(meta or {})}
+    return write({"resultType": "complete", **result, "_meta": merged})
+
+
+def error(body: bytes) -> bytes:
+    """TX-HTTP-6: an upstream's error object, with the code that a modern client may see."""
+    parts: Members = members(body) or {}
+    code = integer(parts.get("code"))
+    allowed = None if code is None else modern_error(code)
+    return body if allowed == code else write({**parts, "code": allowed})
+
+
+def _questions(task: Task) -> dict[str, object]:
+    return {
+        question.key: {"method": question.method, "params": Raw(question.params.encode())}
+        for question in task.questions
+        if question.answer is None
+    }

@@ -1,0 +1,71 @@
+"""What the runner writes for an upstream and reads from it, as bytes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+)
+from msgspec import Raw
+
+from gateway.core.engine import DEADLINE as DEADLINE_MESSAGE
+from gateway.core.engine import LOST as LOST_MESSAGE
+from gateway.core.model import OutcomeKind
+from gateway.wire.errors import Era, Reject
+from gateway.wire.jsonrpc import Members, Response, members, write
+from gateway.wire.render import RELATED_TASK
+from gateway.wire.tasks_ext import strip_result_type
+
+__all__ = ["DEADLINE", "LOST", "Response", "call_params", "failure", "forwarded", "outcome"]
+
+_BETWEEN_PEERS: Final = frozenset(
+    {
+        PROTOCOL_VERSION_META_KEY,
+        CLIENT_INFO_META_KEY,
+        CLIENT_CAPABILITIES_META_KEY,
+        LOG_LEVEL_META_KEY,
+        RELATED_TASK,
+        "progressToken",
+    }
+)
+"""`_meta` keys that are said between a client and its server, which is this gateway."""
+
+
+def failure(reject: Reject) -> bytes:
+    """The error object of a failed task. Our codes are the same in both eras."""
+    return reject.body(Era.MODERN)
+
+
+DEADLINE: Final = failure(Reject("deadline", DEADLINE_MESSAGE))
+LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
+
+
+def forwarded(params: Mapping[str, Raw], progress_token: object = None) -> bytes:
+    """The parameters of a call as the upstream gets them: without what is between the client and this gateway.
+
+    `params.task`, the modern era's declarations and the client's progress token stay here; everything else passes,
+    unknown members included.
+    """
+    passed = {name: value for name, value in params.items() if name not in ("task", "_meta")}
+    meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
+    kept: dict[str, object] = {name: value for name, value in meta.items() if name not in _BETWEEN_PEERS}
+    if progress_token is not None:
+        kept["progressToken"] = progress_token
+    return write({**passed, "_meta": kept} if kept else passed)
+
+
+def call_params(stored: bytes) -> Members:
+    """Stored parameters, ready to be sent."""
+    return members(stored) or {}
+
+
+def outcome(response: Response) -> tuple[OutcomeKind, bytes]:
+    """What an answer is, and the body as it is stored."""
+    if not response.ok:
+        return OutcomeKind.ERROR, response.body
+    told = (members(response.body) or {}).get("isError")
+    kind = OutcomeKind.TOOL_ERROR if told is not None and bytes(told) == b"true" else OutcomeKind.RESULT
+    return kind, strip_result_type(response.body)
