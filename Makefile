@@ -16,7 +16,7 @@ demo: .venv/run ## Show a task created, polled and fetched in both dialects
 
 test: .venv/dev check ## Set everything up, check and run all tests
 	@$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
-	@$(BIN)/python tests/coverage_wall.py
+	@$(BIN)/python -m tests.coverage_wall
 
 check: .venv/dev ## Run the linters, the type checker and the import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: .venv/bin/ruff format ."; exit 1; }
@@ -25,10 +25,10 @@ check: .venv/dev ## Run the linters, the type checker and the import contracts
 	@$(BIN)/lint-imports --no-cache >.venv/imports.log || { cat .venv/imports.log; exit 1; }
 
 mutants: .venv/dev ## Change the core in a thousand ways and count the changes that no test notices
-	@$(BIN)/python tests/mutants.py
+	@$(BIN)/python -m tests.mutants
 
 diagrams: .venv/dev ## Write the state diagrams of the tables into ARCHITECTURE.md
-	@$(BIN)/python tests/diagrams.py --write
+	@$(BIN)/python -m tests.diagrams --write
 
 lock: .venv/dev ## Choose versions anew and write the lock files
 	@$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-find-links --no-emit-index-url \

@@ -1,0 +1,114 @@
+"""What no command may ever do, tried on every combination of records and commands."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from gateway.core import engine
+from gateway.core.engine import Applied, apply
+from gateway.core.model import Effect, OperationState, OutcomeKind, Question, TaskState
+from tests.records import CREATED, DEADLINE, operation, task
+from tests.requirements import requirement
+
+QUESTION = Question("q1", "elicitation/create", "{}", CREATED, DEADLINE)
+COMMANDS = [
+    engine.Send(),
+    engine.Unsend(),
+    engine.Accept("job"),
+    *(engine.Answer(kind) for kind in OutcomeKind),
+    engine.Lose(),
+    engine.GiveUp("why"),
+    engine.Overdue(),
+    engine.Cancel(final=True),
+    engine.Cancel(final=False),
+    engine.GraceOver(),
+    engine.Ask(QUESTION),
+    engine.Ask(replace(QUESTION, key="q2")),
+    engine.Respond({"q1": "{}"}),
+    engine.Reconcile(OutcomeKind.RESULT),
+    engine.Promote(10_000, 1_000),
+]
+TASKS = [None] + [
+    task(
+        state=state,
+        cancel_asked_ms=asked,
+        hidden=hidden,
+        outcome_kind=OutcomeKind.RESULT if state == "done" else None,
+        questions=(QUESTION,) if state == "input_required" else (),
+    )
+    for state, asked, hidden in itertools.product(TaskState, (None, CREATED + 1), (False, True))
+]
+OPERATIONS = [
+    operation(state=state, effect=effect, repeatable=repeatable)
+    for state, effect, repeatable in itertools.product(OperationState, Effect, (False, True))
+    if not (repeatable and effect == "consequential")
+]
+LEGAL_TASK = {
+    "working": {"working", "input_required", "done", "cancelled"},
+    "input_required": {"working", "input_required", "done", "cancelled"},
+    "done": {"done"},
+    "cancelled": {"cancelled"},
+}
+CASES = list(itertools.product(TASKS, OPERATIONS, COMMANDS, (CREATED + 10, DEADLINE)))
+
+
+def results():
+    for before, fact, command, now in CASES:
+        after = apply(before, fact, command, now)
+        if isinstance(after, Applied):
+            yield before, fact, command, now, after
+
+
+@requirement("T25-ST-1")
+def test_a_task_never_makes_a_move_that_the_specification_forbids():
+    for before, _, command, _, after in results():
+        if before is not None:
+            assert after.task.state in LEGAL_TASK[before.state], command
+
+
+def test_a_terminal_task_never_changes():
+    for before, _, command, _, after in results():
+        if before is not None and before.terminal and not isinstance(command, engine.Promote):
+            assert after.task is before
+
+
+@requirement("OWN-ONCE")
+def test_only_repeatable_work_or_work_known_not_to_have_acted_is_planned_again():
+    for _, fact, command, _, after in results():
+        if after.operation.state == "planned" and fact.state != "planned":
+            assert fact.repeatable or isinstance(command, engine.Unsend)
+
+
+def test_what_may_have_acted_is_never_dropped_but_by_who_knows_better():
+    for _, fact, command, _, after in results():
+        if fact.state == "sent" and after.operation.state == "dropped" and fact.effect != "read_only":
+            assert isinstance(command, (engine.GiveUp, engine.Unsend))
+
+
+def test_a_settled_operation_never_changes():
+    for _, fact, command, _, after in results():
+        if fact.settled:
+            assert after.operation is fact, command
+
+
+def test_a_body_is_wanted_exactly_when_a_task_becomes_done():
+    for before, _, command, _, after in results():
+        became = before is not None and before.state != "done" and after.task.state == "done"
+        assert after.finished is became, command
+
+
+def test_versions_count_changes_and_nothing_else():
+    for before, fact, _, _, after in results():
+        for old, new in ((before, after.task), (fact, after.operation)):
+            if old is not None:
+                assert new is old or new.version == old.version + 1
+
+
+def test_what_expired_stays_so():
+    assert all(after.task is None for before, *_, after in results() if before is None)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_every_command_can_be_applied_to_something(command):
+    assert any(isinstance(apply(t, o, command, now), Applied) for t, o, c, now in CASES if c == command)
