@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -117,50 +118,47 @@ def free_port() -> int:
 
 async def demo(url: str) -> None:
     """One task in each dialect."""
+    meta = json.loads(META)
     async with aiohttp.ClientSession() as http:
         print("\n== 2026-07-28: the server decides that the call is a task")
-        params = '{"name":"build_report","arguments":{"account":"a-1","seconds":2},"_meta":%s}' % META
-        created = await modern(http, url, "tools/call", "build_report", params)
-        task_id = created["taskId"]
-        status = "working"
-        while status == "working":
+        call = {"name": "build_report", "arguments": {"account": "a-1", "seconds": 2}}
+        task = await modern(http, url, "tools/call", "build_report", {**call, "_meta": meta})
+        task_id = task["taskId"]
+        while task["status"] == "working":
             await asyncio.sleep(0.7)
-            task = await modern(http, url, "tasks/get", task_id, '{"taskId":"%s","_meta":%s}' % (task_id, META))
-            status = task["status"]
+            task = await modern(http, url, "tasks/get", task_id, {"taskId": task_id, "_meta": meta})
 
         print("\n== 2025-11-25: the client asks for a task")
-        hello = '{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"demo","version":"1"}}'
-        session = await legacy(http, url, "initialize", hello, {})
-        headers = {"Mcp-Session-Id": session["session"]}
-        params = '{"name":"build_report","arguments":{"account":"a-2","seconds":2},"task":{"ttl":600000}}'
-        task_id = (await legacy(http, url, "tools/call", params, headers))["result"]["task"]["taskId"]
-        await legacy(http, url, "tasks/get", '{"taskId":"%s"}' % task_id, headers)
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "demo", "version": "1"}}
+        _, session = await post(http, url, "initialize", hello, {})
+        headers = {"Mcp-Session-Id": session}
+        call = {"name": "build_report", "arguments": {"account": "a-2", "seconds": 2}, "task": {"ttl": 600_000}}
+        answer, _ = await post(http, url, "tools/call", call, headers)
+        asked = {"taskId": answer["result"]["task"]["taskId"]}
+        await post(http, url, "tasks/get", asked, headers)
         print("-> tasks/result waits until the work is done")
-        await legacy(http, url, "tasks/result", '{"taskId":"%s"}' % task_id, headers)
+        await post(http, url, "tasks/result", asked, headers)
 
 
-async def modern(http: aiohttp.ClientSession, url: str, method: str, name: str, params: str) -> dict:
+async def modern(http: aiohttp.ClientSession, url: str, method: str, name: str, params: object) -> dict[str, Any]:
     """A request of revision 2026-07-28; its result."""
-    headers = {**JSON, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
-    answer = await post(http, url, method, params, headers)
-    return answer["result"]
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
+    answer, _ = await post(http, url, method, params, headers)
+    return dict(answer["result"])
 
 
-async def legacy(http: aiohttp.ClientSession, url: str, method: str, params: str, headers: Mapping[str, str]) -> dict:
-    """A request of revision 2025-11-25; the whole answer."""
-    return await post(http, url, method, params, {**JSON, **headers})
-
-
-async def post(http: aiohttp.ClientSession, url: str, method: str, params: str, headers: Mapping[str, str]) -> dict:
-    """Sends one request and prints what comes back."""
-    body = '{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}' % (method, params)
-    async with http.post(url, data=body, headers=headers) as response:
+async def post(
+    http: aiohttp.ClientSession, url: str, method: str, params: object, headers: Mapping[str, str]
+) -> tuple[dict[str, Any], str]:
+    """Sends one request and prints what comes back; the answer, and the session that came with it."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    async with http.post(url, data=body, headers={**JSON, **headers}) as response:
         text = await response.text()
         session = response.headers.get("Mcp-Session-Id", "")
         if response.content_type == "text/event-stream":
             text = next(line[5:] for line in text.splitlines() if line.startswith("data:"))
     print(f"{method}\n   {text.strip()}", flush=True)
-    return {**json.loads(text), "session": session}
+    return json.loads(text), session
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._runner: Runner | None = None
         self._admin: Admin | None = None
+        self.door: FrontDoor | None = None
+        self.wake: Wake | None = None
         self.address = ""
         self.admin_address = ""
 
@@ -59,13 +61,13 @@ class Gateway:
         await store.check()
         endpoints = self._endpoints()
         runner = self._make_runner(store, endpoints, config)
-        wake = Wake(connect(url, config.store.timeout_s), store.keys.channel, runner.stop)
+        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel, runner.stop)
         background = Background(lambda error: telemetry.fault("background", error))
         records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
         calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
         service = Service(records, calls, background, telemetry, new_id)
         hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
-        door = FrontDoor(service, endpoints, hosts, telemetry, max_body_bytes=config.server.max_body_bytes)
+        door = self.door = FrontDoor(service, endpoints, hosts, telemetry, max_body_bytes=config.server.max_body_bytes)
         self._admin = Admin(store, telemetry)
 
         self.admin_address = await self._listen(self._admin.application(), config.admin.listen)

@@ -88,7 +88,8 @@ class Records:
                         raise
                     pause = _STORE_BACKOFF_S * (0.5 + self._jitter())
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), pause if left is None else max(0, min(pause, left)))
+                    async with asyncio.timeout(pause if left is None else max(0, min(pause, left))):
+                        await event.wait()
 
     async def change(self, ref: Ref, command: Command, settings: Settings) -> Pair | Refused:
         """Applies a command of the request loop, against whoever is faster. Raises StoreAway."""
@@ -117,14 +118,19 @@ class Records:
                     await asyncio.sleep(_STORE_BACKOFF_S)
 
     async def _create(self, work: NewWork, settings: Settings) -> Created:
-        """A lost answer does not tell whether the record exists, so the same id is created once more."""
-        with suppress(StoreAway):
-            return await self.store.create(work)
+        """A lost answer does not tell whether the record exists, so the same id is created once more.
+
+        When that fails too, or the time is over, whatever was created is dropped as soon as the store answers.
+        """
         try:
             return await self.store.create(work)
-        except StoreAway:
-            self.abandon(Ref(work.task.owner, work.task.id), settings)
-            raise
+        except StoreAway as error:
+            away = error
+        if not away.waited:
+            with suppress(StoreAway):
+                return await self.store.create(work)
+        self.abandon(Ref(work.task.owner, work.task.id), settings)
+        raise away
 
     def _records(
         self, owner: Owner, call: CallTool, settings: Settings, dialect: str, *, hidden: bool

@@ -142,7 +142,8 @@ class Runner:
                 delay = _STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter())
                 failures += 1
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudged.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._nudged.wait()
             self._nudged.clear()
 
     async def _recheck_loop(self) -> None:

@@ -13,7 +13,9 @@ def with_diagrams(page: str) -> str:
     """The page with the diagrams that the tables give."""
     for name, diagram in (("task", task_diagram()), ("operation", operation_diagram())):
         block = f"<!-- {name} -->\n```mermaid\n{diagram}\n```"
-        page, count = re.subn(rf"<!-- {name} -->\n```mermaid\n.*?\n```", lambda _, block=block: block, page, flags=re.S)
+        page, count = re.subn(
+            rf"<!-- {name} -->\n```mermaid\n.*?```", lambda _, block=block: block, page, flags=re.DOTALL
+        )
         assert count == 1, name
     return page
 

@@ -48,10 +48,14 @@ ENTRIES: dict[str, Entry] = {
     "T25-CAP-6": Entry("an upstream's own taskSupport is never shown", CORE_TASKS),
     "T25-CAP-7": Entry("a task-augmented call is never answered plainly", CORE_TASKS),
     # creation
-    "T25-NEW-1": Entry("params.task answers {task} at once, after the record is durable, without resultType", CORE_TASKS),
+    "T25-NEW-1": Entry(
+        "params.task answers {task} at once, after the record is durable, without resultType", CORE_TASKS
+    ),
     "T25-NEW-2": Entry("task ids are ours, with at least 128 bits from a cryptographic source", CORE_TASKS),
     "T25-NEW-3": Entry("ttl is clamped to policy and told; a ttl that is no positive integer is -32602", CORE_TASKS),
-    "T25-NEW-4": Entry("policy may add model-immediate-response", CORE_TASKS, "an optional hint without a policy key yet"),
+    "T25-NEW-4": Entry(
+        "policy may add model-immediate-response", CORE_TASKS, "an optional hint without a policy key yet"
+    ),
     "T25-NEW-5": Entry(
         "arguments are checked before a record exists",
         CORE_TASKS,
@@ -144,7 +148,9 @@ ENTRIES: dict[str, Entry] = {
     "OWN-SENT": Entry("sent is committed before the first byte leaves for the upstream", OWN),
     "OWN-ONCE": Entry("work whose holder died is never sent again unless policy calls it repeatable", OWN),
     "OWN-FENCE": Entry("a holder whose fence was taken writes nothing", OWN),
-    "OWN-GRACE": Entry("a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN),
+    "OWN-GRACE": Entry(
+        "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
+    ),
     "OWN-CAS": Entry("a record that changed in between is not overwritten", OWN),
     "OWN-KEY": Entry("ownership is part of the key: a foreign id is an unknown id", OWN),
     "OWN-LEAK": Entry("every key has a time to live or is on the permanent list; counters heal themselves", OWN),

@@ -1,7 +1,6 @@
 """Real store servers for tests, and the search for keys that would live for ever."""
 
 import json
-import os
 import subprocess
 import tempfile
 import time
@@ -38,7 +37,7 @@ class Server:
             self.process.kill()
             self.process.wait()
         self._socket.unlink(missing_ok=True)
-        os.rmdir(self._socket.parent)
+        self._socket.parent.rmdir()
 
     def start(self) -> None:
         """Starts the server and waits until it answers."""

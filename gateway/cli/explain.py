@@ -21,6 +21,7 @@ _SHOWN = (
     "on_lost",
     "max_concurrent_per_principal",
     "max_concurrent_per_tenant",
+    "max_concurrent_upstream",
     "max_arguments_bytes",
     "max_result_bytes",
 )

@@ -6,18 +6,23 @@ import signal
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from gateway.app import Gateway, serve
 from gateway.cli.check import WRONG, load_or_report, report
+from gateway.config.findings import examine
 from gateway.config.load import Loaded, Site, built_in_policy, load_policy
-from gateway.config.models import Admin, Config, Server, Store, Upstream
+from gateway.config.models import Config
 from gateway.policy.decide import Policy
 from gateway.store.embedded import EmbeddedFailed
 from gateway.store.port import StoreAway
 from gateway.telemetry import Telemetry
 
 _ONLY_WITH_UPSTREAM = ("policy", "listen", "admin", "data")
+_OPTIONS = {
+    ("upstreams", 0, "url"): "--upstream",
+    ("server", "listen"): "--listen",
+    ("admin", "listen"): "--admin",
+    ("store", "url"): "--data",
+}
 _FAILED = 1
 
 
@@ -59,22 +64,22 @@ def _from_file(arguments: argparse.Namespace) -> Loaded | None:
 
 
 def _from_options(arguments: argparse.Namespace) -> Loaded | None:
+    values = {
+        "server": {} if arguments.listen is None else {"listen": arguments.listen},
+        "admin": {} if arguments.admin is None else {"listen": arguments.admin},
+        "store": {} if arguments.data is None else {"url": f"embedded:{arguments.data}"},
+        "upstreams": [{"name": "upstream", "url": arguments.upstream}],
+    }
     policy = load_policy(arguments.policy) if arguments.policy else built_in_policy()
+    findings = examine(Config, values)
+    for found in findings:
+        print(f"{_OPTIONS[found.keys[0]]}: {found.message}", file=sys.stderr)
     if not isinstance(policy, Policy):
         report(policy)
         return None
-    try:
-        upstream = Upstream(name="upstream", url=arguments.upstream)
-        config = Config(
-            server=Server(listen=arguments.listen) if arguments.listen else Server(),
-            admin=Admin(listen=arguments.admin) if arguments.admin else Admin(),
-            store=Store(url=f"embedded:{arguments.data or './data'}"),
-            upstreams=(upstream,),
-        )
-    except ValidationError as error:
-        for item in error.errors(include_input=False, include_url=False):
-            print(f"{'.'.join(map(str, item['loc'])) or 'options'}: {item['msg']}", file=sys.stderr)
+    if findings:
         return None
     if not arguments.policy:
         print("built-in policy: every tool may be a task (task_support = optional)", file=sys.stderr)
-    return Loaded(config, [Site(upstream, policy)])
+    config = Config.model_validate(values)
+    return Loaded(config, [Site(config.upstreams[0], policy)])

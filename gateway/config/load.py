@@ -1,24 +1,27 @@
 """Reads config and policy files. Every problem is found and reported at once, with file and line."""
 
-import difflib
+import errno
+import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from gateway.config import models
-from gateway.config.models import Config, Upstream
-from gateway.config.positions import Path, key_lines, line_of
+from gateway.config.findings import examine
+from gateway.config.models import Config, Upstream, is_store_url
+from gateway.config.positions import key_lines, line_of
 from gateway.policy import model as policy_model
-from gateway.policy.decide import BUILT_IN, Policy, overlay
+from gateway.policy.decide import BUILT_IN, Policy
 from gateway.policy.model import PolicyFile, Settings
+from gateway.policy.shape import Finding, Path
 
-_M = TypeVar("_M", bound=BaseModel)
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, order=True)
@@ -57,42 +60,55 @@ class _File:
     def __init__(self, path: FilePath) -> None:
         self.name = str(path)
         self.problems: list[Problem] = []
-        self.lines: Mapping[Path, int] = {}
-        self.values: dict[str, Any] = {}
+        self.values: Mapping[str, Any] = {}
+        self._lines: Mapping[Path, int] = {}
+        source = b""
         try:
             source = path.read_bytes()
             self.values = tomllib.loads(source.decode())
-            self.lines = key_lines(source)
+            self._lines = key_lines(source)
         except OSError as error:
             self._add(1, "file", f"cannot be read: {error.strerror}")
-        except UnicodeDecodeError:
-            self._add(1, "file", "is not UTF-8")
+        except UnicodeDecodeError as error:
+            self._add(source.count(b"\n", 0, error.start) + 1, "file", "is not UTF-8")
         except tomllib.TOMLDecodeError as error:
             found = re.search(r"line (\d+)", str(error))
-            self._add(int(found[1]) if found else 1, "syntax", str(error))
+            self._add(int(found[1]) if found else source.count(b"\n") + 1, "syntax", str(error))
+        except (ValueError, RecursionError) as error:
+            self._add(1, "file", f"cannot be read: {error}")
 
     def problem(self, path: Path, message: str) -> None:
         """Notes a problem at a key."""
-        self._add(line_of(self.lines, path), ".".join(map(str, path)) or "file", message)
+        key = ".".join(
+            part if _BARE_KEY.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in map(str, path)
+        )
+        self._add(line_of(self._lines, path), key, message)
 
-    def parse(self, model: type[_M]) -> _M | None:
-        """The file as a model, or None after noting why not."""
-        if self.problems:
-            return None
-        try:
-            return model.model_validate(self.values)
-        except ValidationError as error:
-            self.note(error, (), model)
-            return None
+    def examine(
+        self, model: type[BaseModel], values: Mapping[str, Any], base: Path = (), ignore: Iterable[Path] = ()
+    ) -> Sequence[Finding]:
+        """Notes everything that a model refuses, each at the first of its keys that is written."""
+        findings = examine(model, values, ignore)
+        for found in findings:
+            paths = [(*base, *key) for key in found.keys]
+            self.problem(next((path for path in paths if path in self._lines), paths[0]), found.message)
+        return findings
 
-    def note(self, error: ValidationError, base: Path, model: type[BaseModel]) -> None:
-        """Notes what a model refused."""
-        for item in error.errors(include_input=False, include_url=False):
-            path = (*base, *item["loc"])
-            message = item["msg"].removeprefix("Value error, ")
-            if item["type"] == "extra_forbidden":
-                message = "unknown key" + _suggestion(str(item["loc"][-1]), _fields(model, item["loc"][:-1]))
-            self.problem(path, message)
+    def tables(self, name: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """The table `[name]`, or each of `[[name]]`; what is no table is refused elsewhere."""
+        value = self.values.get(name)
+        entries = [((name, index), entry) for index, entry in enumerate(value)] if isinstance(value, list) else []
+        yield from ((path, table) for path, table in [((name,), value), *entries] if isinstance(table, dict))
+
+    def refuse_repeated(self, name: str, key: str) -> None:
+        """Notes each value of a key that an earlier entry of `[[name]]` has too."""
+        seen: dict[str, int] = {}
+        for base, entry in self.tables(name):
+            path, value = (*base, key), entry.get(key)
+            if isinstance(value, str):
+                if value in seen:
+                    self.problem(path, f"is used twice: see line {seen[value]}")
+                seen.setdefault(value, line_of(self._lines, path))
 
     def _add(self, line: int, key: str, message: str) -> None:
         self.problems.append(Problem(self.name, line, key, message))
@@ -101,34 +117,38 @@ class _File:
 def load_config(path: FilePath) -> Loaded | list[Problem]:
     """The configuration with all its policies, or all problems in the order of files and lines."""
     file = _File(path)
-    config = file.parse(Config)
-    if config is None:
-        return sorted(file.problems)
-    _refuse_unbuilt_config(file, config)
-    _check_references(file, config, path.parent)
-    sites, problems = [], file.problems
-    for upstream in config.upstreams:
-        policy = built_in_policy() if upstream.policy is None else load_policy(path.parent / upstream.policy)
-        if isinstance(policy, Policy):
-            sites.append(Site(upstream, policy))
+    if file.problems:
+        return file.problems
+    file.examine(Config, file.values)
+    file.refuse_repeated("upstreams", "name")
+    _refuse_unbuilt_config(file)
+    _check_references(file, path.parent)
+    policies, problems = [], set(file.problems)
+    for _, table in file.tables("upstreams"):
+        policy = table.get("policy")
+        loaded = load_policy(path.parent / policy) if isinstance(policy, str) else built_in_policy()
+        if isinstance(loaded, Policy):
+            policies.append(loaded)
         else:
-            problems += policy
-    return sorted(set(problems)) if problems else Loaded(config, sites)
+            problems.update(loaded)
+    if problems:
+        return sorted(problems)
+    config = Config.model_validate(file.values)
+    return Loaded(config, [Site(*pair) for pair in zip(config.upstreams, policies, strict=True)])
 
 
 def load_policy(path: FilePath) -> Policy | list[Problem]:
     """One policy file, or all its problems."""
     file = _File(path)
-    parsed = file.parse(PolicyFile)
-    if parsed is None:
-        return sorted(file.problems)
+    if file.problems:
+        return file.problems
+    findings = file.examine(PolicyFile, file.values)
+    _check_rules(file, {key[1:] for found in findings for key in found.keys if key[0] == "defaults"})
+    file.refuse_repeated("tools", "match")
     _refuse_unbuilt_policy(file)
-    for index, rule in enumerate(parsed.tools):
-        try:
-            overlay(parsed.defaults, rule)
-        except ValidationError as error:
-            file.note(error, ("tools", index), Settings)
-    return sorted(file.problems) if file.problems else Policy(parsed, file.name)
+    if file.problems:
+        return sorted(set(file.problems))
+    return Policy(PolicyFile.model_validate(file.values), file.name)
 
 
 def built_in_policy() -> Policy:
@@ -148,40 +168,62 @@ def resolve(reference: str, base: FilePath) -> str:
             raise LookupError(rest)
         return value
     if kind == "file":
-        return (base / rest).read_text().strip()
+        try:
+            text = (base / rest).read_text(encoding="utf-8").strip()
+        except ValueError as error:
+            raise OSError(errno.EINVAL, "it is no UTF-8 text") from error
+        if not text:
+            raise OSError(errno.ENODATA, "it is empty")
+        return text
     return reference
 
 
-def _references(config: Config) -> Iterator[tuple[Path, str]]:
-    yield ("store", "url"), config.store.url
-    for index, upstream in enumerate(config.upstreams):
-        for name, value in upstream.headers.items():
-            yield ("upstreams", index, "headers", name), value
+def _references(file: _File) -> Iterator[tuple[Path, Any]]:
+    for base, table in file.tables("store"):
+        yield (*base, "url"), table.get("url")
+    for base, table in file.tables("upstreams"):
+        headers = table.get("headers")
+        if isinstance(headers, dict):
+            yield from (((*base, "headers", name), value) for name, value in headers.items())
 
 
-def _check_references(file: _File, config: Config, base: FilePath) -> None:
-    for path, value in _references(config):
+def _check_references(file: _File, base: FilePath) -> None:
+    for path, reference in _references(file):
+        if not isinstance(reference, str):
+            continue
         try:
-            resolve(value, base)
+            value = resolve(reference, base)
         except LookupError as error:
             file.problem(path, f"environment variable {error.args[0]} is not set or empty")
         except OSError as error:
             file.problem(path, f"cannot be read: {error.strerror}")
+        else:
+            if path[0] == "store" and value != reference and not is_store_url(value):
+                file.problem(path, "what it refers to is no embedded:DIRECTORY, redis://, rediss:// or unix://")
+
+
+class _Entry(Settings):
+    """All that a `[[tools]]` entry may hold. That `match` is there and right is checked with the file."""
+
+    match: object = None
+
+
+def _check_rules(file: _File, refused: Collection[Path]) -> None:
+    """Each rule with what it inherits. What was refused of the defaults is inherited by none."""
+    defaults = dict(next(file.tables("defaults"), ((), {}))[1])
+    for base, entry in file.tables("tools"):
+        file.examine(_Entry, {**defaults, **entry}, base, {key for key in refused if key and key[0] not in entry})
 
 
 _UNBUILT: Final = "has no effect in this release; remove it or set it to its default"
 
 
-def _refuse_unbuilt_config(file: _File, config: Config) -> None:
-    for section, values in file.values.items():
-        entries = values if isinstance(values, list) else [values]
-        for index, entry in enumerate(entries):
-            base: Path = (section, index) if isinstance(values, list) else (section,)
-            owner = getattr(config, section)
-            owner = owner[index] if isinstance(values, list) else owner
-            for key in entry:
-                default = type(owner).model_fields[key].default
-                if f"{section}.{key}" in models.NOT_BUILT and getattr(owner, key) != default:
+def _refuse_unbuilt_config(file: _File) -> None:
+    for section, field in Config.model_fields.items():
+        model = Upstream if section == "upstreams" else type(field.default)
+        for base, table in file.tables(section):
+            for key, value in table.items():
+                if f"{section}.{key}" in models.NOT_BUILT and value != _plain(model.model_fields[key].default):
                     file.problem((*base, key), _UNBUILT)
 
 
@@ -189,38 +231,16 @@ def _refuse_unbuilt_policy(file: _File) -> None:
     for key in ("pins", "rollout"):
         if key in file.values:
             file.problem((key,), _UNBUILT)
-    places: list[tuple[Path, Mapping[str, Any]]] = [(("defaults",), file.values.get("defaults", {}))]
-    places += [(("tools", index), entry) for index, entry in enumerate(file.values.get("tools", []))]
-    for base, entry in places:
-        for key, value in entry.items():
-            field = Settings.model_fields.get(key)
-            only = policy_model.NOT_BUILT_VALUES.get(key)
-            differs = field is not None and value != _plain(field.default)
-            if (key in policy_model.NOT_BUILT and differs) or (only is not None and value == only):
+    for base, table in (*file.tables("defaults"), *file.tables("tools")):
+        for key, value in table.items():
+            if policy_model.NOT_BUILT_VALUES.get(key) == value:
                 file.problem((*base, key), _UNBUILT)
+            elif key in policy_model.NOT_BUILT & Settings.model_fields.keys():
+                if value != _plain(Settings.model_fields[key].default):
+                    file.problem((*base, key), _UNBUILT)
+            elif key in policy_model.ONLY_DEFAULTS and base[0] == "tools":
+                file.problem((*base, key), "bounds the upstream as a whole: set it in [defaults]")
 
 
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _fields(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
-    for part in loc:
-        field = model.model_fields.get(str(part)) if isinstance(part, str) else None
-        if field is not None:
-            inner = [
-                kind for kind in _kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)
-            ]
-            model = inner[0] if inner else model
-    return list(model.model_fields)
-
-
-def _kinds(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for argument in getattr(annotation, "__args__", ()):
-        yield from _kinds(argument)
-
-
-def _suggestion(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,18 +1,21 @@
 """The shape of config.toml, with the names and defaults that docs/configuration.md lists."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
-_STRICT: Final = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+from gateway.policy.shape import STRICT, Finding, Many, refuse
+
 _MAX_PORT: Final = 65_535
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _RESERVED: Final = frozenset({"mcp", "artifacts", "healthz"})
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key", re.IGNORECASE)
 _REFERENCE: Final = re.compile(r"(env|file):.+")
+_STORE_URL: Final = re.compile(r"embedded:.|rediss?://|unix://")
+_PASSWORD: Final = re.compile(r"//[^?#]*:[^?#]*@|[?&]password=", re.IGNORECASE)
 
 
 def check_listen(value: str) -> str:
@@ -30,6 +33,11 @@ def check_reference(value: str | None) -> str | None:
         message = "must be env:NAME or file:PATH"
         raise ValueError(message)
     return value
+
+
+def is_store_url(value: str) -> bool:
+    """Whether a store can be found by it, once references are resolved."""
+    return _STORE_URL.match(value) is not None
 
 
 def split_listen(value: str) -> tuple[str, int]:
@@ -50,7 +58,7 @@ def is_loopback(listen: str) -> bool:
 class Section(BaseModel):
     """Unknown keys are errors, values never change and never appear in error messages."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
 
 class Server(Section):
@@ -58,7 +66,7 @@ class Server(Section):
 
     listen: str = "127.0.0.1:8080"
     public_url: str | None = None
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: Many[str] = ()
     workers: int | Literal["auto"] = 1
     max_body_bytes: int = Field(default=4_194_304, ge=1024)
     drain_deadline_s: float = Field(default=60, ge=0)
@@ -80,7 +88,7 @@ class Store(Section):
     """Where the records live. `url` is `embedded:DIRECTORY` or a Redis URL, which may be a reference."""
 
     url: str = "embedded:./data"
-    prefix: str = Field(default="mtg", pattern=r"^[A-Za-z0-9_-]{1,32}$")
+    prefix: str = "mtg"
     shards: int = Field(default=1, ge=1)
     sent_durability: Literal["local", "fsync", "replica"] = "local"
     timeout_s: float = Field(default=2, gt=0)
@@ -88,8 +96,19 @@ class Store(Section):
     @field_validator("url")
     @classmethod
     def _known(cls, value: str) -> str:
-        if not re.match(r"(embedded:.|rediss?://|unix://|env:.|file:.)", value):
+        if not is_store_url(value) and not _REFERENCE.fullmatch(value):
             message = "must be embedded:DIRECTORY, redis://, rediss://, unix://, or a reference to one"
+            raise ValueError(message)
+        if _PASSWORD.search(value):
+            message = "holds a password: give the whole URL as env:NAME or file:PATH"
+            raise ValueError(message)
+        return value
+
+    @field_validator("prefix")
+    @classmethod
+    def _short(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", value):
+            message = 'must be 1 to 32 letters, digits, "_" and "-"'
             raise ValueError(message)
         return value
 
@@ -114,13 +133,13 @@ class Auth(Section):
     """Who calls. `none` serves a loopback listener only."""
 
     mode: Literal["none", "jwt"] = "none"
-    issuers: tuple[Mapping[str, object], ...] = ()
+    issuers: Many[Mapping[str, object]] = ()
 
 
 class Secrets(Section):
     """Secrets shared by replicas."""
 
-    keys: tuple[Mapping[str, str], ...] = ()
+    keys: Many[Mapping[str, str]] = ()
     encrypt_at_rest: bool = False
 
 
@@ -129,13 +148,13 @@ class Upstream(Section):
 
     name: str
     transport: Literal["streamable-http", "sse", "stdio", "auto"] = "streamable-http"
-    url: str = Field(pattern=r"^https?://[^/\s]+")
+    url: str
     headers: Mapping[str, str] = Field(default_factory=dict)
     session_scope: Literal["principal", "tenant", "shared"] = "principal"
     max_sessions: int = Field(default=100, ge=1)
     session_idle_s: float = Field(default=600, gt=0)
     connect_timeout_s: float = Field(default=5, gt=0)
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Many[str] = ()
     policy: str | None = None
 
     @field_validator("name")
@@ -146,18 +165,35 @@ class Upstream(Section):
             raise ValueError(message)
         return value
 
-    @field_validator("headers")
+    @field_validator("url")
     @classmethod
-    def _secrets_by_reference(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        for name, content in value.items():
-            if _SECRET_HEADER.search(name) and not _REFERENCE.fullmatch(content):
-                message = f"{name} looks like a secret: give it as env:NAME or file:PATH"
-                raise ValueError(message)
+    def _reachable(cls, value: str) -> str:
+        if not re.match(r"https?://[^/\s]", value):
+            message = "must begin with http://HOST or https://HOST"
+            raise ValueError(message)
+        if re.match(r"https?://[^/?#]*@", value):
+            message = "holds a user or a password: give them in headers, as env:NAME or file:PATH"
+            raise ValueError(message)
+        return value
+
+    @field_validator("headers", mode="before")
+    @classmethod
+    def _secrets_by_reference(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            refuse(_refused_headers(value))
         return value
 
 
+def _refused_headers(headers: Mapping[str, object]) -> Iterator[Finding]:
+    for name, content in headers.items():
+        if not isinstance(content, str):
+            yield Finding(((name,),), "must be a valid string")
+        elif _SECRET_HEADER.search(name) and not _REFERENCE.fullmatch(content):
+            yield Finding(((name,),), "looks like a secret: give it as env:NAME or file:PATH")
+
+
 class Config(Section):
-    """config.toml as written."""
+    """config.toml as written. That names of upstreams are unique is for the loader to see, which knows their lines."""
 
     server: Server = Server()
     admin: Admin = Admin()
@@ -166,22 +202,23 @@ class Config(Section):
     runner: Runner = Runner()
     sessions: Sessions = Sessions()
     auth: Auth = Auth()
-    upstreams: tuple[Upstream, ...] = Field(min_length=1)
+    upstreams: Many[Upstream] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> "Config":
-        names = [upstream.name for upstream in self.upstreams]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            message = f"upstreams: name used twice: {', '.join(repeated)}"
-            raise ValueError(message)
-        if self.auth.mode == "none" and not is_loopback(self.server.listen):
-            message = 'auth.mode = "none" serves a loopback listener only: set server.listen to 127.0.0.1:PORT'
-            raise ValueError(message)
-        if self.admin.token is None and not is_loopback(self.admin.listen):
-            message = "admin.token is required when admin.listen is not a loopback address"
-            raise ValueError(message)
+        refuse(_contradictions(self))
         return self
+
+
+def _contradictions(config: Config) -> Iterator[Finding]:
+    if not config.upstreams:
+        yield Finding((("upstreams",),), "must have at least one entry: [[upstreams]]")
+    if config.auth.mode == "none" and not is_loopback(config.server.listen):
+        message = 'must be a loopback address, such as 127.0.0.1:8080, while auth.mode is "none"'
+        yield Finding((("server", "listen"), ("auth", "mode")), message)
+    if config.admin.token is None and not is_loopback(config.admin.listen):
+        message = "must be a loopback address, such as 127.0.0.1:8081, while there is no admin.token"
+        yield Finding((("admin", "listen"), ("admin", "token")), message)
 
 
 NOT_BUILT: Final = frozenset(

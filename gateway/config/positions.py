@@ -1,31 +1,23 @@
 """Where each key of a TOML file stands. The standard library's parser knows the values, tree-sitter the lines."""
 
+import tomllib
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
 
 import tree_sitter_toml
 from tree_sitter import Language, Node, Parser
 
-Path: TypeAlias = tuple[str | int, ...]
-"""Keys and list indexes from the top of the file."""
+from gateway.policy.shape import Path
 
 _KEYS = {"bare_key", "quoted_key", "dotted_key"}
 
 
 def key_lines(source: bytes) -> Mapping[Path, int]:
-    """The line (from 1) of every key, table and array item of a valid TOML file."""
+    """The line (from 1) of every key, table and array item of a valid TOML file; of a table, where it first appears."""
     root = Parser(Language(tree_sitter_toml.language())).parse(source).root_node
     lines: dict[Path, int] = {}
-    counts: dict[Path, int] = {}
-    for node in root.children:
-        if node.type == "pair":
-            lines.update(_pair(node, ()))
-        elif node.type in ("table", "table_array_element"):
-            base = _table_path(node, counts)
-            lines.setdefault(base, _line(node))
-            for child in node.children:
-                if child.type == "pair":
-                    lines.update(_pair(child, base))
+    for path, line in _places(root):
+        for length in range(1, len(path) + 1):
+            lines.setdefault(path[:length], line)
     return lines
 
 
@@ -34,6 +26,19 @@ def line_of(lines: Mapping[Path, int], path: Path) -> int:
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
+
+
+def _places(root: Node) -> Iterator[tuple[Path, int]]:
+    counts: dict[Path, int] = {}
+    for node in root.children:
+        if node.type == "pair":
+            yield from _pair(node, ())
+        elif node.type in ("table", "table_array_element"):
+            base = _table_path(node, counts)
+            yield base, _line(node)
+            for child in node.children:
+                if child.type == "pair":
+                    yield from _pair(child, base)
 
 
 def _table_path(node: Node, counts: dict[Path, int]) -> Path:
@@ -70,7 +75,7 @@ def _value(node: Node, path: Path) -> Iterator[tuple[Path, int]]:
 def _names(node: Node) -> tuple[str, ...]:
     if node.type == "dotted_key":
         return tuple(name for child in node.children if child.type in _KEYS for name in _names(child))
-    return ((node.text or b"").decode().strip("\"'"),)
+    return tuple(tomllib.loads(f"{(node.text or b'').decode()} = 0"))
 
 
 def _line(node: Node) -> int:

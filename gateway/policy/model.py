@@ -5,22 +5,22 @@ is listed in `NOT_BUILT`: it is accepted at its default and refused at any other
 what nobody enforces.
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gateway.policy.shape import STRICT, Finding, Many, refuse
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 EffectName: TypeAlias = Literal["read_only", "idempotent", "consequential"]
 OnLost: TypeAlias = Literal["retry", "reconcile", "unknown"]
 
-_STRICT: Final = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
 
 class Settings(BaseModel):
     """What `[defaults]` sets for every tool of an upstream and a `[[tools]]` entry may override."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     task_support: TaskSupport = "forbidden"
     advertise_2025: bool = True
@@ -31,7 +31,7 @@ class Settings(BaseModel):
     keep_result_s: int = Field(default=600, ge=0)
     deadline_s: int = Field(default=900, ge=1)
     inline_ms: int = Field(default=1000, ge=0, le=50_000)
-    poll_interval_ms: int | Literal["adaptive"] = Field(default=2000)
+    poll_interval_ms: Annotated[int, Field(ge=1)] | Literal["adaptive"] = 2000
     poll_burst: int = Field(default=3, ge=1)
     on_fast_poll: Literal["delay", "reject"] = "delay"
     poll_abuse: int = Field(default=100, ge=1)
@@ -53,36 +53,35 @@ class Settings(BaseModel):
     fallback: Literal["sync", "status_tools", "handoff", "refuse"] = "sync"
     sync_timeout_s: int = Field(default=50, ge=1)
     on_switch: Literal["refuse", "sync"] = "refuse"
-    create_scopes: tuple[str, ...] = ()
-    read_scopes: tuple[str, ...] = ()
-    cancel_scopes: tuple[str, ...] = ()
+    create_scopes: Many[str] = ()
+    read_scopes: Many[str] = ()
+    cancel_scopes: Many[str] = ()
     ledger_retention_days: int = Field(default=90, ge=1)
-    redact: tuple[str, ...] = ()
+    redact: Many[str] = ()
     arguments_schema: str = "upstream"
-    authorize: tuple[Mapping[str, str], ...] = ()
-    order: tuple[tuple[str, str], ...] = ()
+    authorize: Many[Mapping[str, str]] = ()
+    order: Many[Annotated[tuple[str, str], Field(strict=False)]] = ()
     max_range_days: int | None = None
-    sensitive_fields: tuple[str, ...] = ()
+    sensitive_fields: Many[str] = ()
     operation: Mapping[str, object] | None = None
     job: Mapping[str, object] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> "Settings":
-        if not self.ttl_min_s <= self.ttl_default_s <= self.ttl_max_s:
-            message = "ttl_min_s, ttl_default_s and ttl_max_s must be in this order"
-            raise ValueError(message)
-        if self.deadline_s + self.keep_result_s > self.ttl_max_s:
-            message = "deadline_s plus keep_result_s must fit into ttl_max_s, or results would expire unseen"
-            raise ValueError(message)
-        if self.on_lost == "retry" and self.effect == "consequential":
-            message = (
-                'on_lost = "retry" would repeat a consequential effect: declare the effect read_only or idempotent'
-            )
-            raise ValueError(message)
-        if isinstance(self.poll_interval_ms, int) and self.poll_interval_ms < 1:
-            message = "poll_interval_ms must be at least 1"
-            raise ValueError(message)
+        refuse(_contradictions(self))
         return self
+
+
+def _contradictions(settings: Settings) -> Iterator[Finding]:
+    if not settings.ttl_min_s <= settings.ttl_default_s <= settings.ttl_max_s:
+        message = "ttl_min_s, ttl_default_s and ttl_max_s must be in this order"
+        yield Finding((("ttl_default_s",), ("ttl_min_s",), ("ttl_max_s",)), message)
+    if settings.deadline_s + settings.keep_result_s > settings.ttl_max_s:
+        message = "deadline_s plus keep_result_s must fit into ttl_max_s, or results would expire unseen"
+        yield Finding((("deadline_s",), ("keep_result_s",), ("ttl_max_s",)), message)
+    if settings.on_lost == "retry" and settings.effect == "consequential":
+        message = 'on_lost = "retry" would repeat a consequential effect: declare the effect read_only or idempotent'
+        yield Finding((("on_lost",), ("effect",)), message)
 
 
 NOT_BUILT: Final = frozenset(
@@ -122,10 +121,14 @@ NOT_BUILT: Final = frozenset(
 NOT_BUILT_VALUES: Final[Mapping[str, str]] = {"poll_interval_ms": "adaptive", "on_lost": "reconcile"}
 
 
+ONLY_DEFAULTS: Final = frozenset({"max_concurrent_upstream"})
+"""Keys that bound an upstream as a whole: a `[[tools]]` entry cannot change them."""
+
+
 class ToolRule(BaseModel):
     """One `[[tools]]` entry: a name or a glob, and what differs from the defaults."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict({**STRICT, "extra": "allow"})
 
     match: str = Field(min_length=1)
 
@@ -138,11 +141,11 @@ class ToolRule(BaseModel):
 class PolicyFile(BaseModel):
     """A policy file as written."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     version: Literal[1]
-    owners: tuple[str, ...] = ()
+    owners: Many[str] = ()
     pins: Mapping[str, object] | None = None
     defaults: Settings = Settings()
-    tools: tuple[ToolRule, ...] = ()
+    tools: Many[ToolRule] = ()
     rollout: Mapping[str, object] | None = None

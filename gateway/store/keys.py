@@ -56,7 +56,6 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self.base = f"{prefix}:{{s0}}:"
         self.channel = f"{self.base}wake"
-        self.schema = f"{self.base}schema"
 
     def task(self, ref: Ref) -> str:
         """The promise (hash)."""
@@ -112,6 +111,6 @@ class Keys:
 
 
 def may_live_for_ever(key: str, prefix: str) -> bool:
-    """Whether a key may be without an expiry: due sets, watch sets, the schema number. Operations are asked apart."""
+    """Whether a key may be without an expiry: the due and watch sets. Operations may while their outcome is unknown."""
     rest = key.removeprefix(f"{prefix}:{{s0}}:")
-    return rest.startswith(("due:", "watch:")) or rest == "schema"
+    return rest.startswith(("due:", "watch:"))

@@ -11,7 +11,11 @@ from gateway.store.keys import Ref
 
 
 class StoreAway(Exception):  # noqa: N818  # a state of the store, not an error of the caller
-    """The store did not agree or refuse in time: whether anything was written is not known."""
+    """The store did not agree or refuse: whether anything was written is not known. `waited` tells a full timeout."""
+
+    def __init__(self, what: str, *, waited: bool = False) -> None:
+        super().__init__(what)
+        self.waited = waited
 
 
 @dataclass(frozen=True, slots=True)

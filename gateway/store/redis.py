@@ -9,6 +9,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from gateway.core.model import Owner
@@ -236,7 +237,8 @@ class RedisStore:
             raise
         except (RedisError, OSError, TimeoutError) as error:
             self._connected_since = None
-            raise StoreAway(type(error).__name__) from error
+            waited = isinstance(error, (TimeoutError, RedisTimeoutError))
+            raise StoreAway(type(error).__name__, waited=waited) from error
         return reply
 
     def _heard(self, now_ms: int) -> None:

@@ -120,7 +120,8 @@ def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Reje
 def _modern_note(headers: Headers, message: Notification) -> Inbound | Rejected:
     version = _first(headers, VERSION_HEADER)
     if version is not None and version not in MODERN_VERSIONS:
-        return Rejected(unsupported_version(version, MODERN_VERSIONS), Era.MODERN)
+        told = version.encode("utf-8", "replace").decode()  # a header need not be text
+        return Rejected(unsupported_version(told, MODERN_VERSIONS), Era.MODERN)
     return Inbound(Speech(Era.MODERN, version), want.Note(message.method))
 
 

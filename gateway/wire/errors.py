@@ -22,6 +22,8 @@ from mcp_types.jsonrpc import (
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _LEGACY_NOT_FOUND: Final = -32002
+_RESERVED: Final = range(-32099, -32019)
+"""Codes that only the modern revisions themselves may give a meaning; -32042 of 2025-11-25 is among them."""
 
 
 class Era(Enum):
@@ -113,4 +115,6 @@ def not_found(*, expired: bool = False) -> Reject:
 
 def modern_error(code: int) -> int:
     """TX-HTTP-6: the code of an upstream's error as a modern client may see it."""
-    return INVALID_PARAMS if code == _LEGACY_NOT_FOUND else code
+    if code == _LEGACY_NOT_FOUND:
+        return INVALID_PARAMS
+    return INTERNAL_ERROR if code in _RESERVED else code

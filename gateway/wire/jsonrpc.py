@@ -107,7 +107,7 @@ def text(raw: Raw | None) -> str | None:
 
 
 def integer(raw: Raw | None) -> int | None:
-    """The integer that a member holds, or None. Fractions, floats and integers beyond 64 bits are none."""
+    """The integer that a member holds, or None. Fractions and floats are none, `1.0` and `1e3` included."""
     try:
         return None if raw is None or b"." in bytes(raw) else _INTEGER.decode(raw)
     except msgspec.MsgspecError:

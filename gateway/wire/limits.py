@@ -11,7 +11,8 @@ MAX_DEPTH: Final = 64
 MAX_NUMBER: Final = 400
 """Characters of one number. 1e400 and 64-bit integers pass, a megabyte of digits does not."""
 
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, or the rest of the body where it never ends: each byte is looked at once."""
 _LONG_NUMBER: Final = re.compile(rb"[0-9eE+.\-]{%d}" % (MAX_NUMBER + 1))
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _PAIR: Final = re.compile(rb"\{\}|\[\]")

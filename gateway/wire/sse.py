@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 KEEP_ALIVE = b": keep-alive\n\n"
+_BOM = b"\xef\xbb\xbf"
 
 
 class TooLong(Exception):  # noqa: N818  # says what the stream is
@@ -25,7 +26,8 @@ class Reader:
     def __init__(self, limit: int) -> None:
         """`limit` bounds the bytes of one event."""
         self._limit = limit
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._rest_size = 0
         self._after_cr = False
         self._begun = False
         self._data: list[bytes] = []
@@ -36,27 +38,40 @@ class Reader:
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that the chunk completes. Raises TooLong."""
         for line in self._lines(chunk):
+            self._bound(line.startswith(b":"), len(line))
+            if line.startswith(b":"):
+                continue
             self._size += len(line)
-            if self._size > self._limit:
-                raise TooLong
             if line:
                 self._field(line)
             elif (event := self._dispatch()) is not None:
                 yield event
-        if self._size + len(self._rest) > self._limit:
+        begun = next((part for part in self._rest if part), b"")
+        self._bound(begun.startswith(b":"), self._rest_size)
+
+    def _bound(self, comment: bool, size: int) -> None:  # noqa: FBT001  # what the line is, whole or not
+        """A comment belongs to no event, but no line of any kind may be longer than an event."""
+        if (0 if comment else self._size) + size > self._limit:
             raise TooLong
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
-        """Whole lines; CR, LF and CRLF all end one."""
-        if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
-        if chunk:
-            self._after_cr = chunk.endswith(b"\r")
-        text = (self._rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if not self._begun and text:
+        """Whole lines; CR, LF and CRLF all end one. A line that comes in many chunks is put together once."""
+        if not chunk:
+            return
+        fresh = chunk.removeprefix(b"\n") if self._after_cr else chunk
+        self._after_cr = chunk.endswith(b"\r")
+        self._rest.append(fresh)
+        self._rest_size += len(fresh)
+        if self._begun and b"\n" not in fresh and b"\r" not in fresh:
+            return
+        text = b"".join(self._rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if not self._begun:
+            if _BOM.startswith(text):
+                return
             self._begun = True
-            text = text.removeprefix(b"\xef\xbb\xbf")
-        *lines, self._rest = text.split(b"\n")
+            text = text.removeprefix(_BOM)
+        *lines, rest = text.split(b"\n")
+        self._rest, self._rest_size = [rest], len(rest)
         yield from lines
 
     def _field(self, line: bytes) -> None:
@@ -65,7 +80,7 @@ class Reader:
         if name == b"data":
             self._data.append(value)
         elif name == b"event":
-            self._event = value.decode("utf-8", "replace")
+            self._event = value.decode("utf-8", "replace") or "message"
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
 

@@ -49,13 +49,13 @@ def create_result(task: Task) -> bytes:
 
 
 def detailed(task: Task, body: bytes | None) -> bytes:
-    """TX-GET-1: the Task with its result, error or questions. The stored body is spliced, never parsed."""
+    """TX-GET-1: the Task with its result, error or questions. A stored result is spliced, never parsed."""
     details: dict[str, object] = {}
     if task.state is TaskState.INPUT_REQUIRED:
         details["inputRequests"] = _questions(task)
     elif task.state is TaskState.DONE and body is not None:
         failed = task.outcome_kind is OutcomeKind.ERROR
-        details["error" if failed else "result"] = Raw(body if failed else complete(body))
+        details["error" if failed else "result"] = Raw(error(body) if failed else complete(body))
     return write({**_COMPLETE, **flat(task), **details, **_META})
 
 
@@ -65,19 +65,10 @@ def complete(body: bytes) -> bytes:
     return b'{"resultType":"complete"' + (b"" if rest.startswith(b"}") else b",") + rest
 
 
-def strip_result_type(body: bytes) -> bytes:
-    """A result as it is stored. Bytes without the word stay as they are."""
-    if b'"resultType"' not in body:
-        return body
-    result = members(body)
-    if result is None or result.pop("resultType", None) is None:
-        return body
-    return write(result)
-
-
 def plain_result(body: bytes) -> bytes:
-    """TX-HTTP-5: the result of a plain call; the upstream's own `_meta` wins over ours."""
+    """TX-HTTP-5: the result of a plain call; the upstream's own `_meta` wins over ours, its `resultType` does not."""
     result: Members = members(body) or {}
+    result.pop("resultType", None)
     meta = members(result["_meta"]) if "_meta" in result else {}
     merged = {SERVER_INFO_META_KEY: SERVER_INFO, **(meta or {})}
     return write({"resultType": "complete", **result, "_meta": merged})

@@ -17,7 +17,6 @@ from gateway.core.model import OutcomeKind
 from gateway.wire.errors import Era, Reject
 from gateway.wire.jsonrpc import Members, Response, members, write
 from gateway.wire.render import RELATED_TASK
-from gateway.wire.tasks_ext import strip_result_type
 
 __all__ = ["DEADLINE", "LOST", "Response", "call_params", "failure", "forwarded", "outcome"]
 
@@ -63,9 +62,12 @@ def call_params(stored: bytes) -> Members:
 
 
 def outcome(response: Response) -> tuple[OutcomeKind, bytes]:
-    """What an answer is, and the body as it is stored."""
+    """What an answer is, and the body as it is stored: as it came, but without a `resultType`."""
     if not response.ok:
         return OutcomeKind.ERROR, response.body
-    told = (members(response.body) or {}).get("isError")
+    result: Members = members(response.body) or {}
+    told = result.get("isError")
     kind = OutcomeKind.TOOL_ERROR if told is not None and bytes(told) == b"true" else OutcomeKind.RESULT
-    return kind, strip_result_type(response.body)
+    if result.pop("resultType", None) is None:
+        return kind, response.body
+    return kind, write(result)

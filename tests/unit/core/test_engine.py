@@ -224,9 +224,7 @@ class TestCancel:
     @pytest.mark.parametrize("final", [True, False])
     def test_of_planned_work_drops_it_at_once(self, final):
         after = apply(task(), operation(), engine.Cancel(final=final), NOW)
-        cancelled = moved(
-            task(), state=TaskState.CANCELLED, cancel_asked_ms=NOW, status_message="cancelled on request"
-        )
+        cancelled = moved(task(), state=TaskState.CANCELLED, cancel_asked_ms=NOW, status_message="cancelled on request")
         dropped = moved(operation(), state=OperationState.DROPPED, reason="cancelled on request")
         assert after == Applied(cancelled, dropped)
 
@@ -234,9 +232,7 @@ class TestCancel:
     @pytest.mark.parametrize("before", [SENT, ACCEPTED])
     def test_that_is_final_ends_the_task_and_tells_the_upstream(self, before):
         after = apply(task(), before, engine.Cancel(final=True), NOW)
-        cancelled = moved(
-            task(), state=TaskState.CANCELLED, cancel_asked_ms=NOW, status_message="cancelled on request"
-        )
+        cancelled = moved(task(), state=TaskState.CANCELLED, cancel_asked_ms=NOW, status_message="cancelled on request")
         assert after == Applied(cancelled, before, tell_upstream=True)
         assert after.operation is before
 

@@ -9,7 +9,18 @@ from gateway.core.engine import Applied, Refusal, Refused, apply
 from gateway.core.model import Learnt, OperationState, OutcomeKind, Question, TaskState
 from tests.records import operation, task
 from tests.requirements import requirement
-from tests.unit.core.test_engine import ACCEPTED, CANCELLED, DONE, ILLEGAL, NOW, QUESTION, SENT, TERMINAL, UNKNOWN, moved
+from tests.unit.core.test_engine import (
+    ACCEPTED,
+    CANCELLED,
+    DONE,
+    ILLEGAL,
+    NOW,
+    QUESTION,
+    SENT,
+    TERMINAL,
+    UNKNOWN,
+    moved,
+)
 
 SECOND = Question("q2", "sampling/createMessage", "{}", NOW, NOW + 100)
 ASKING = task(state=TaskState.INPUT_REQUIRED, questions=(QUESTION, SECOND))

@@ -1,0 +1,238 @@
+"""Every way an upstream can die, as a plain call, as a task in each dialect: told at once, and never sent twice."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from tests.integration.conftest import POLICY, eventually
+from tests.requirements import requirement
+from tests.upstream_server import answer, event, stream
+
+
+async def cut(request, _):
+    request.transport.abort()
+    return web.Response()
+
+
+async def cut_after_headers(request, _):
+    response = await stream(request)
+    request.transport.abort()
+    return response
+
+
+async def cut_in_the_body(request, _):
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"jsonrpc":"2.0",')
+    request.transport.abort()
+    return response
+
+
+async def end_without_an_answer(request, message):
+    response = await stream(request)
+    await event(response, {"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
+    await event(response, {"jsonrpc": "2.0", "id": 999_999, "result": {}})
+    return response
+
+
+def status(code, body=b"<html>", kind="text/html"):
+    async def fault(_, __):
+        return web.Response(status=code, body=body, content_type=kind)
+
+    return fault
+
+
+async def huge(request, message):
+    response = await stream(request)
+    for _ in range(100):
+        await response.write(b"data: " + b"x" * 1000)
+    return response
+
+
+MAY_HAVE_ACTED = {
+    "cut": cut,
+    "cut after headers": cut_after_headers,
+    "cut in the body": cut_in_the_body,
+    "a stream without an answer": end_without_an_answer,
+    "html": status(200),
+    "an empty body": status(200, b"", "application/json"),
+    "not json": status(200, b"{", "application/json"),
+    "another id": status(200, b'{"jsonrpc":"2.0","id":77,"result":{}}', "application/json"),
+    "accepted": status(202, b""),
+    "500": status(500),
+    "502": status(502),
+    "503": status(503, b'{"error":1}', "application/json"),
+}
+CANNOT_HAVE_ACTED = {
+    "400": status(400),
+    "401": status(401),
+    "403": status(403),
+    "405": status(405, b"", "application/json"),
+    "a redirect": status(307, b""),
+}
+
+
+async def outcomes(harness, fault, **policy):
+    """A plain call, a task of the extension and one of 2025-11-25, all of them into the fault."""
+    client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **policy}})
+    await client.initialize()
+    await client.legacy("tools/list")
+    harness.upstream.fault = fault
+    plain = (await client.legacy_call("plain")).error["code"]
+    task_id = (await client.call("echo")).result["taskId"]
+
+    async def look():
+        return (await client.modern("tasks/get", {"taskId": task_id})).result
+
+    modern = await eventually(look, lambda task: task["status"] == "failed")
+    legacy = (await client.legacy("tasks/result", {"taskId": await client.task("echo")})).error["code"]
+    return plain, modern["error"]["code"], legacy
+
+
+@requirement("OWN-ONCE")
+@pytest.mark.parametrize("fault", MAY_HAVE_ACTED)
+async def test_what_may_have_acted_is_told_to_be_unknown(harness, upstream, redis, fault):
+    assert await outcomes(harness, MAY_HAVE_ACTED[fault]) == (50305, 50305, 50305)
+    assert len(upstream.calls()) == 3
+    states = [await redis.hget(key, "st") for key in await redis.keys("*:o:*")]
+    assert states == [b"unknown", b"unknown"]
+
+
+@pytest.mark.parametrize("fault", CANNOT_HAVE_ACTED)
+async def test_what_cannot_have_acted_is_told_to_have_failed(harness, upstream, redis, fault):
+    assert await outcomes(harness, CANNOT_HAVE_ACTED[fault]) == (50202, 50202, 50202)
+    assert len(upstream.calls()) == 3
+    states = [await redis.hget(key, "st") for key in await redis.keys("*:o:*")]
+    assert states == [b"dropped", b"dropped"]
+
+
+async def test_an_answer_larger_than_allowed_is_not_taken(harness):
+    assert await outcomes(harness, huge, max_result_bytes=10_000) == (50305, 50305, 50305)
+
+
+async def test_a_plain_read_only_call_says_what_was_wrong(harness):
+    client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], "effect": "read_only"}})
+    await client.initialize()
+    harness.upstream.fault = MAY_HAVE_ACTED["html"]
+    assert (await client.legacy_call("plain")).error["code"] == 50202
+
+
+async def test_an_error_that_comes_with_a_status_is_an_error(harness, upstream):
+    async def refuse(_, message):
+        error = {"code": -32602, "message": "bad", "data": 1.0}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error}, status=400)
+
+    client = await harness.start()
+    await client.initialize()
+    upstream.fault = refuse
+    assert (await client.legacy_call("plain")).error == {"code": -32602, "message": "bad", "data": 1.0}
+
+
+async def test_too_many_requests_are_sent_again_later_and_given_up_in_the_end(harness, upstream):
+    client = await harness.start(POLICY)
+    await client.initialize()
+    seen = 0
+
+    async def busy_once(request, message):
+        nonlocal seen
+        seen += 1
+        return web.Response(status=429) if seen == 1 else await upstream._echo(request, message)
+
+    upstream.fault = busy_once
+    answer = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+    assert answer.result["content"] == [{"type": "text", "text": "{}"}]
+    assert seen == 2
+
+
+@requirement("T25-INP-2")
+async def test_a_question_that_was_not_declared_is_refused_upstream_and_the_call_goes_on(client, upstream):
+    await client.initialize()
+    answer = await client.legacy("tasks/result", {"taskId": await client.task("ask")})
+    heard = json.loads(answer.result["content"][0]["text"])
+    assert [(one["id"], one.get("error", {}).get("code"), one.get("result")) for one in heard] == [
+        ("q1", -32601, None),
+        ("q2", None, {}),
+    ]
+    (initialize,) = [message for message in upstream.seen if message.get("method") == "initialize"]
+    assert initialize["params"]["capabilities"] == {}
+
+
+class TestSessions:
+    async def test_an_ended_session_is_opened_anew_and_the_call_is_sent(self, client, upstream):
+        await client.initialize()
+        assert (await client.legacy_call("plain", {"a": 1})).status == 200
+        upstream.sessions.clear()
+        assert (await client.legacy_call("plain", {"a": 2})).result["content"][0]["text"] == '{"a": 2}'
+        upstream.sessions.clear()
+        assert "tools" in (await client.legacy("tools/list")).result
+        upstream.sessions.clear()
+        answer = await client.legacy("tasks/result", {"taskId": await client.task("echo", {"a": 3})})
+        assert answer.result["content"][0]["text"] == '{"a": 3}'
+
+    async def test_callers_that_come_together_share_one_handshake(self, client, upstream):
+        await client.initialize()
+        await asyncio.gather(*(client.legacy_call("plain") for _ in range(10)))
+        assert len([message for message in upstream.seen if message.get("method") == "initialize"]) == 1
+
+    async def test_nothing_of_the_clients_headers_travels(self, client, upstream):
+        secret = dict.fromkeys(("Authorization", "Cookie", "X-Api-Key", "X-Forwarded-For", "traceparent"), "SECRET")
+        await client.initialize()
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "plain", "arguments": {}}}
+        await client.post(body, {**client.session, **secret})
+        assert "SECRET" not in str(upstream.headers)
+        assert client.session["Mcp-Session-Id"] not in str(upstream.headers)
+        assert upstream.headers[-1]["MCP-Protocol-Version"] == "2025-06-18"
+
+
+class TestDown:
+    async def test_an_upstream_that_is_down_fails_calls_and_lists_with_the_same_word(self, harness, upstream):
+        client = await harness.start()
+        await client.initialize()
+        await upstream._runner.cleanup()
+        assert (await client.legacy("tools/list")).error["code"] == 50201
+        assert (await client.legacy_call("plain")).error["code"] == 50201
+        answer = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+        assert (answer.error["code"], answer.error["data"]["retryable"]) == (50201, True)
+        assert harness.upstream.url.split("/")[2] not in str(answer.body)
+
+    async def test_a_server_that_is_no_mcp_is_told_so(self, harness, upstream):
+        client = await harness.start()
+        await client.initialize()
+
+        async def greet(message):
+            return answer(message, {"protocolVersion": "1999-01-01"})
+
+        upstream._initialize = greet
+        assert (await client.legacy_call("plain")).error["code"] == 50202
+
+
+class TestDeadline:
+    @pytest.mark.parametrize(("effect", "state"), [("read_only", b"dropped"), ("consequential", b"unknown")])
+    async def test_ends_the_task_tells_the_upstream_and_the_truth(self, harness, upstream, redis, effect, state):
+        limits = {"deadline_s": 1, "effect": effect}
+        client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **limits}})
+        await client.initialize()
+        answer = await client.legacy("tasks/result", {"taskId": await client.task("gate", {"name": "a"})})
+        assert answer.error["code"] == 50401
+        await upstream.until(upstream.cancelled)
+        (key,) = await redis.keys("*:o:*")
+        assert await redis.hget(key, "st") == state
+
+    async def test_of_a_plain_call_tells_the_upstream_too(self, harness, upstream):
+        client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], "deadline_s": 1}})
+        await client.initialize()
+        answer = await client.legacy_call("progress", {"name": "a"})
+        assert answer.error["code"] == 50401
+        await upstream.until(upstream.cancelled)
+
+    async def test_ends_work_that_never_got_a_turn(self, harness, upstream):
+        limits = {"deadline_s": 1, "max_concurrent_upstream": 1}
+        client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **limits}})
+        await client.initialize()
+        first = await client.task("gate", {"name": "a"})
+        second = await client.task("gate", {"name": "a"})
+        codes = [(await client.legacy("tasks/result", {"taskId": one})).error["code"] for one in (first, second)]
+        assert codes == [50401, 50401]
+        assert len(upstream.calls("gate")) == 1

@@ -1,0 +1,56 @@
+"""Records to bytes and back, and records of another release."""
+
+import json
+
+import pytest
+
+from gateway.core.model import SCHEMA, Effect, OutcomeKind, Question, TaskState
+from gateway.store import codec
+from gateway.store.codec import UnknownSchema
+from gateway.store.port import Session
+from tests.records import operation, task
+from tests.requirements import requirement
+
+
+def test_a_task_comes_back_as_it_was():
+    question = Question("k", "elicitation/create", '{"a":1.0}', 1, 2, "{}")
+    full = task(
+        state=TaskState.DONE,
+        outcome_kind=OutcomeKind.TOOL_ERROR,
+        questions=(question,),
+        cancel_asked_ms=5,
+        progress_token='"t"',
+        hidden=True,
+        status_message="é \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+    )
+    assert codec.decode_task(codec.encode(full)) == full
+
+
+def test_an_operation_comes_back_as_it_was():
+    full = operation(effect=Effect.IDEMPOTENT, repeatable=True, attempt=3, handle="h", reason="r", arguments_digest="d")
+    assert codec.decode_operation(codec.encode(full)) == full
+
+
+def test_a_session_comes_back_as_it_was():
+    assert codec.decode_session(codec.encode(Session("2025-11-25", '{"a":1}'))) == Session("2025-11-25", '{"a":1}')
+
+
+@requirement("OWN-SCHEMA")
+def test_a_record_says_which_schema_it_has_and_is_read_with_that_and_the_one_before():
+    written = json.loads(codec.encode(task()))
+    assert written["schema"] == SCHEMA
+    before = json.dumps({**written, "schema": SCHEMA - 1}).encode()
+    assert codec.decode_task(before).id == task().id
+
+
+@requirement("OWN-SCHEMA")
+@pytest.mark.parametrize("schema", [SCHEMA + 1, SCHEMA - 2, 99])
+def test_a_record_of_an_unknown_schema_is_refused_by_name(schema):
+    written = json.dumps({**json.loads(codec.encode(operation())), "schema": schema}).encode()
+    with pytest.raises(UnknownSchema, match=f"schema {schema}"):
+        codec.decode_operation(written)
+
+
+def test_members_that_a_later_release_added_are_passed_over():
+    written = json.dumps({**json.loads(codec.encode(task())), "later": {"a": 1}}).encode()
+    assert codec.decode_task(written) == task()
