@@ -61,7 +61,13 @@ Metrics: curl -s {admin}/metrics        Stop with Ctrl-C.
 async def main(mode: str) -> int:
     """Runs one of the two modes."""
     listen, admin = (8080, 8081) if mode == "run" else (free_port(), free_port())
-    data = ROOT / "data" if mode == "run" else Path(tempfile.mkdtemp(prefix="mcp-task-gateway-demo-"))
+    with tempfile.TemporaryDirectory(prefix="mcp-task-gateway-demo-") as scratch:
+        data = ROOT / "data" if mode == "run" else Path(scratch)
+        return await start(mode, listen, admin, data)
+
+
+async def start(mode: str, listen: int, admin: int, data: Path) -> int:
+    """Runs until the demonstration is over or somebody stops it."""
     async with processes(listen, admin, data) as gateway:
         url = f"http://127.0.0.1:{listen}/mcp"
         if mode == "demo":

@@ -78,13 +78,21 @@ class Gateway:
         runner.start()
         self._stack.push_async_callback(background.close, _LAST_WORDS_S)
         self.address = await self._listen(door.application(), config.server.listen)
-        telemetry.store(up=True)
+        telemetry.store_answers()
         telemetry.log.info("started", listen=self.address, admin=self.admin_address, upstreams=list(endpoints))
+
+    def cannot_reload(self) -> None:
+        """Says that new policies need a restart."""
+        self._telemetry.log.warning(
+            "reload_refused", hint="restart the gateway to read configuration and policies again"
+        )
 
     async def stop(self) -> None:
         """Unready, no new requests, running calls finish until the deadline, upstreams, the store last."""
         if self._admin is not None:
             self._admin.draining = True
+        if self._runner is not None:
+            self._runner.pause()
         self._telemetry.log.info("stopping")
         await self._stack.aclose()
 
@@ -100,10 +108,12 @@ class Gateway:
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         endpoints = {}
+        self.upstreams: dict[str, HttpUpstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
             upstream = HttpUpstream(config.url, self._headers(config), config.connect_timeout_s)
             self._stack.push_async_callback(upstream.close)
+            self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 

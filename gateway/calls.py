@@ -94,7 +94,7 @@ class Calls:
             return created(call.id, task, caller.era)
         ref = Ref(caller.owner, task.id)
         serve = self._inline if decision.mode is Mode.INLINE else self._sync
-        answer = self._start(serve(caller, call, ref, settings), call.id, caller.era)
+        answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=task.id)
 
         def close() -> None:
             answer.cancel()
@@ -200,12 +200,16 @@ class Calls:
         params = work.call_params(work.forwarded(call.params, token))
         return Call(call_id, "tools/call", params, settings.max_result_bytes)
 
-    def _start(self, work_: Awaitable[Reply], request_id: bytes, era: Era) -> "asyncio.Task[Reply]":
+    def _start(
+        self, work_: Awaitable[Reply], request_id: bytes, era: Era, begun: str | None = None
+    ) -> "asyncio.Task[Reply]":
+        """Runs what answers. Once an operation has `begun`, a store that goes away makes its outcome unknown."""
+
         async def guarded() -> Reply:
             try:
                 return await work_
             except StoreAway:
-                return reply.refusal(request_id, store_away(), era)
+                return reply.refusal(request_id, store_away() if begun is None else _out_of_sight(begun), era)
 
         return self._background.start(guarded(), "answer")
 
@@ -241,6 +245,11 @@ def answer_of(request_id: bytes, task: Task | None, body: bytes | None, era: Era
 def store_away() -> Reject:
     """Nothing was promised."""
     return Reject("store_away", "The gateway cannot reach its store: try again")
+
+
+def _out_of_sight(operation_id: str) -> Reject:
+    told = {"operation": {"id": operation_id, "outcome": "unknown"}}
+    return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
 
 
 def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Reject | None:

@@ -22,6 +22,8 @@ from gateway.wire.intent import CallTool
 _REREAD_S: Final = 10.0
 _STORE_BACKOFF_S: Final = 0.5
 _ABANDON_S: Final = 60.0
+_APPEARS_MS: Final = 10_000
+"""Longer than any script is good for: the store refuses what comes after the caller's own timeout."""
 _HIDDEN_SLACK_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 
@@ -104,17 +106,23 @@ class Records:
                 self._tell(ref, after, command)
                 return replace(pair, task=after.task, operation=after.operation)
 
-    def abandon(self, ref: Ref, settings: Settings) -> None:
-        """Sets the cancel latch of a record that nobody waits for any more, as soon as the store answers."""
-        self._background.start(self._abandon(ref, settings), "abandon")
+    def abandon(self, ref: Ref, settings: Settings, *, appears_until_ms: int = 0) -> None:
+        """Sets the cancel latch of a record that nobody waits for any more, as soon as the store answers.
 
-    async def _abandon(self, ref: Ref, settings: Settings) -> None:
+        A creation whose answer was lost may still be under way: until `appears_until_ms` on the store's clock.
+        """
+        self._background.start(self._abandon(ref, settings, appears_until_ms), "abandon")
+
+    async def _abandon(self, ref: Ref, settings: Settings, until_ms: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_ABANDON_S):
                 while True:
                     with suppress(StoreAway):
-                        await self.change(ref, engine.Cancel(final=False), settings)
-                        return
+                        found = (await self.store.load(ref)).operation is not None
+                        if found:
+                            await self.change(ref, engine.Cancel(final=False), settings)
+                        if found or self.store.now() > until_ms:
+                            return
                     await asyncio.sleep(_STORE_BACKOFF_S)
 
     async def _create(self, work: NewWork, settings: Settings) -> Created:
@@ -129,7 +137,8 @@ class Records:
         if not away.waited:
             with suppress(StoreAway):
                 return await self.store.create(work)
-        self.abandon(Ref(work.task.owner, work.task.id), settings)
+        until_ms = self.store.now() + _APPEARS_MS
+        self.abandon(Ref(work.task.owner, work.task.id), settings, appears_until_ms=until_ms)
         raise away
 
     def _records(

@@ -90,6 +90,10 @@ class Runner:
         self._loops: list[asyncio.Task[None]] = []
         self._store_up = True
 
+    def pause(self) -> None:
+        """Takes nothing new from now on; what is held goes on, and so do the leases."""
+        self._draining = True
+
     def start(self) -> None:
         """Begins to claim."""
         loop = asyncio.get_running_loop()
@@ -106,7 +110,7 @@ class Runner:
 
     async def drain(self, deadline_s: float) -> None:
         """Takes nothing new, lets running calls finish, and tells the truth about those that do not."""
-        self._draining = True
+        self.pause()
         self.nudge()
         tasks = [running.task for running in self._held.values() if running.task is not None]
         if tasks:
@@ -247,7 +251,7 @@ class Runner:
             try:
                 verdict = await self._commit(running, after, None)
                 if verdict is Verdict.OK:
-                    self._told(running, "sent")
+                    self._told(running, "send", verdict)
                     return True
                 if verdict in (Verdict.FENCED, Verdict.GONE, Verdict.EXPIRED):
                     return False
@@ -305,7 +309,7 @@ class Runner:
             try:
                 verdict = await self._commit(running, after, body if after.finished else None)
                 if verdict is not Verdict.STALE:
-                    self._told(running, type(command).__name__.lower())
+                    self._told(running, type(command).__name__.lower(), verdict)
                     return
                 running.pair = await self._store.load(running.ref)
             except StoreAway:
@@ -327,6 +331,7 @@ class Runner:
     async def _commit(self, running: _Running, after: Applied, body: bytes | None) -> Verdict:
         settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
         again = after.operation.state is OperationState.PLANNED
+        unchanged = after.operation is running.operation
         change = Change(
             ref=running.ref,
             before=running.pair,
@@ -334,6 +339,7 @@ class Runner:
             retention_ms=settings.ledger_retention_days * _DAY_MS,
             body=body,
             fence=running.fence,
+            give_back=again and unchanged,
             restart_in_ms=int(1000 * min(2**after.operation.attempt, 30) * self._jitter()) if again else 0,
         )
         verdict = await self._store.commit(change)
@@ -351,7 +357,10 @@ class Runner:
     def _time_left(self, operation: Operation) -> float:
         return max(0, operation.deadline_ms - self._store.now()) / 1000
 
-    def _told(self, running: _Running, cause: str) -> None:
+    def _told(self, running: _Running, cause: str, verdict: Verdict) -> None:
+        if verdict not in (Verdict.OK, Verdict.EXPIRED):
+            self._telemetry.refused(task_id=running.ref.id, cause=cause, verdict=verdict)
+            return
         task: Task | None = running.pair.task
         self._telemetry.transition(
             upstream=running.ref.owner.upstream,
@@ -367,4 +376,4 @@ class Runner:
     def _note_store(self, *, up: bool, error: str = "") -> None:
         if up is not self._store_up:
             self._store_up = up
-            self._telemetry.store(up=up, error=error)
+            self._telemetry.store_changed(up=up, error=error)

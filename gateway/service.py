@@ -13,7 +13,7 @@ from gateway.core.model import OutcomeKind, Owner, Task, TaskState
 from gateway.pending import Background, Pending
 from gateway.records import Records
 from gateway.store.keys import Ref
-from gateway.store.port import Polled, Session, StoreAway
+from gateway.store.port import Polled, Session, StoreAway, UnknownSchema
 from gateway.telemetry import Telemetry
 from gateway.wire import intent as want
 from gateway.wire import reply, tasks_2025, tasks_ext, tools
@@ -48,8 +48,11 @@ class Service:
         try:
             return await self._handle(endpoint, owner, inbound)
         except StoreAway:
-            request_id = None if isinstance(inbound.intent, want.Note) else inbound.intent.id
-            return reply.refusal(request_id, store_away(), inbound.speech.era)
+            return reply.refusal(want.id_of(inbound.intent), store_away(), inbound.speech.era)
+        except UnknownSchema as error:
+            self._telemetry.fault("record", error)
+            reject = Reject("internal", "this record was written by a newer release of the gateway")
+            return reply.refusal(want.id_of(inbound.intent), reject, inbound.speech.era)
 
     async def end_session(self, owner: Owner, session: str) -> Reply:
         """DELETE of a session. Its tasks stay."""
@@ -69,7 +72,7 @@ class Service:
         if speech.era is Era.LEGACY:
             session = await self._records.store.read_session(owner, speech.session or "")
             if session is None:
-                return reply.refusal(getattr(intent, "id", None), _no_session(), Era.LEGACY)
+                return reply.refusal(want.id_of(intent), _no_session(), Era.LEGACY)
             version = session.version
         return await self._plain(endpoint, Caller(owner, speech, version), intent)
 

@@ -82,7 +82,15 @@ class Telemetry:
         self._attempts.labels(upstream, reason).inc()
         self.log.warning("upstream_failed", upstream=upstream, reason=reason, message=message)
 
-    def store(self, *, up: bool, error: str = "") -> None:
+    def refused(self, *, task_id: str, cause: str, verdict: str) -> None:
+        """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""
+        self.log.warning("write_refused", id=short(task_id), cause=cause, verdict=verdict)
+
+    def store_answers(self) -> None:
+        """The store answered when the process started."""
+        self._store_up.set(1)
+
+    def store_changed(self, *, up: bool, error: str = "") -> None:
         """The store was lost or is back."""
         self._store_up.set(int(up))
         if up:

@@ -16,7 +16,9 @@ MODERN_HTTP = "2026-07-28 basic/transports/streamable-http"
 MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
-_INPUT = "questions of an upstream are not carried yet: none is declared upstream, and such a call fails at once"
+_INPUT = (
+    "questions of an upstream are not carried yet: none is declared upstream, and one that comes is refused at once"
+)
 _LIST = "tasks/list needs callers that are told apart, and this release serves a loopback listener without identities"
 _STREAMS = "only the streams of single requests are offered yet: no GET stream, no subscriptions/listen, no replay"
 _IDENTITY = "every caller of a loopback listener is the same principal: there are no tokens and scopes yet"

@@ -40,6 +40,8 @@ async def _serve(gateway: Gateway) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # The default would end the process, and operators send this one to make a service read its files again.
+    loop.add_signal_handler(signal.SIGHUP, gateway.cannot_reload)
     try:
         await serve(gateway, stop)
     except EmbeddedFailed as error:

@@ -15,7 +15,7 @@ from gateway.wire import reply
 from gateway.wire.classify import SESSION_HEADER, Rejected, classify
 from gateway.wire.errors import Era, Reject
 from gateway.wire.hosts import Hosts
-from gateway.wire.intent import Inbound
+from gateway.wire.intent import Inbound, id_of
 from gateway.wire.reply import Reply
 
 _ANONYMOUS: Final = ("none", "anonymous", "local")
@@ -68,7 +68,7 @@ class FrontDoor:
             era=era.value,
             method=method,
             outcome=answer.reason or "ok",
-            status=answer.status,
+            status=response.status,
             seconds=time.perf_counter() - started,
         )
         return response
@@ -76,10 +76,17 @@ class FrontDoor:
     async def _answer(
         self, request: web.Request, endpoint: Endpoint, inbound: Inbound
     ) -> tuple[web.StreamResponse, Reply]:
-        found = await self._service.handle(endpoint, owner_at(endpoint), inbound)
-        if isinstance(found, Reply):
-            return written(found), found
-        return await respond(request, found, self._keep_alive_s)
+        try:
+            found = await self._service.handle(endpoint, owner_at(endpoint), inbound)
+            if isinstance(found, Reply):
+                return written(found), found
+            return await respond(request, found, self._keep_alive_s)
+        except (ConnectionError, web.HTTPException):
+            raise
+        except Exception as error:  # noqa: BLE001  # a client is told that it was our fault, and never in HTML
+            self._telemetry.fault("request", error)
+            answer = reply.refusal(id_of(inbound.intent), Reject("internal", "Internal error"), inbound.speech.era)
+            return written(answer), answer
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
         refused = self._hosts.refuses(request.host, request.headers.get("Origin"))

@@ -5,13 +5,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.core.model import SCHEMA, Operation, Owner, Task
-from gateway.store.port import Session
+from gateway.store.port import Session, UnknownSchema
 
 _R = TypeVar("_R", Task, Operation)
-
-
-class UnknownSchema(Exception):  # noqa: N818  # names what was met
-    """The record was written by a release that this one cannot read."""
 
 
 class _Head(msgspec.Struct):

@@ -24,6 +24,8 @@ _OLDEST: Final = 7
 _START_TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 0.02
 _WATCH_S: Final = 0.5
+_READY: Final = b"+PONG"
+_LOADING: Final = b"-LOADING"
 _NAMES: Final = ("valkey-server", "redis-server")
 
 
@@ -40,6 +42,7 @@ class Embedded:
         self._watcher: asyncio.Task[None] | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self.socket = socket_path(directory)
+        self._socket_file = directory / "server.socket"
         self.adopted = False
 
     @property
@@ -59,6 +62,8 @@ class Embedded:
         self._users = os.open(self._directory / "gateways.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self.adopted = not self._spawn()
+        if self.adopted:
+            self._find_socket()
         await self._until_ready()
         self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="embedded-store")
 
@@ -97,6 +102,7 @@ class Embedded:
         # The child keeps the lock through the inherited descriptor; this process lets go of it.
         try:
             self.socket.unlink(missing_ok=True)
+            self._socket_file.write_text(str(self.socket))
             with (self._directory / "server.log").open("ab") as log:
                 self._child = subprocess.Popen(  # noqa: S603  # our own arguments, no shell
                     [find_server(), *self._arguments()],
@@ -121,12 +127,20 @@ class Embedded:
             *("--maxmemory-policy", "noeviction"),
         ]
 
+    def _find_socket(self) -> None:
+        """The running server may have been started with another runtime directory: it wrote down where it listens."""
+        with suppress(OSError):
+            self.socket = Path(self._socket_file.read_text())
+
     async def _until_ready(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_START_TIMEOUT_S):
-                while not await _answers(self.socket):
+            async with asyncio.timeout(_START_TIMEOUT_S) as limit:
+                while (told := await _ping(self.socket)) != _READY:
                     if self._child is not None and self._child.poll() is not None:
                         raise EmbeddedFailed(f"the embedded store ended at once: see {self._directory}/server.log")
+                    if told.startswith(_LOADING):  # a large file takes its time
+                        limit.reschedule(loop.time() + _START_TIMEOUT_S)
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             message = (
@@ -214,7 +228,8 @@ def _lockable(lock: int) -> bool:
     return True
 
 
-async def _answers(socket: Path) -> bool:
+async def _ping(socket: Path) -> bytes:
+    """What the server says to a ping; nothing if nobody listens."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(socket))
         writer.write(b"PING\r\n")
@@ -223,5 +238,5 @@ async def _answers(socket: Path) -> bool:
         writer.close()
         await writer.wait_closed()
     except OSError:
-        return False
-    return told.startswith(b"+PONG")
+        return b""
+    return told.strip()

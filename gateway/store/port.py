@@ -18,6 +18,10 @@ class StoreAway(Exception):  # noqa: N818  # a state of the store, not an error 
         self.waited = waited
 
 
+class UnknownSchema(Exception):  # noqa: N818  # names what was met
+    """The record was written by a release that this one cannot read."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewWork:
     """A task, its operation and the parameters of the call, to be created together."""
@@ -72,7 +76,7 @@ class Change:
     """What a command made of a pair, to be written if nobody was faster.
 
     `body` is the result or error that a finished task gets. `fence` is checked where a holder writes. `restart_in_ms`
-    delays an operation that is planned again.
+    delays an operation that is planned again. `give_back` lets go of an operation that did not change.
     """
 
     ref: Ref
@@ -82,6 +86,7 @@ class Change:
     body: bytes | None = None
     fence: int | None = None
     restart_in_ms: int = 0
+    give_back: bool = False
 
 
 class Verdict(StrEnum):

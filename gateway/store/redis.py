@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from gateway.core.model import Owner
+from gateway.core.model import SCHEMA, Owner
 from gateway.store import codec
 from gateway.store.batch import Batch
 from gateway.store.keys import Keys, Ref
@@ -32,6 +32,7 @@ from gateway.store.port import (
 )
 
 _SCRIPTS: Final = ("create", "poll", "commit", "claim")
+_LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
 
@@ -53,6 +54,7 @@ class RedisStore:
         self._client = client
         self._batch = Batch(client, timeout_s)
         self._lease_ms = lease_ms
+        self._timeout_ms = int(timeout_s * 1000)
         self._idle_ms = session_idle_ms
         self._clock = clock
         self._scripts = _load_scripts()
@@ -106,9 +108,11 @@ class RedisStore:
                 operation.deadline_ms,
                 work.max_per_principal,
                 work.max_per_tenant,
+                SCHEMA,
+                self._not_after(),
             ],
         )
-        return Created(reply[1].decode())
+        return Created(_in_time(reply))
 
     async def poll(self, ref: Ref, session: str | None, *, want_body: bool) -> Polled:
         """One script: session, ownership by the key, record, and the body only if it is wanted and there."""
@@ -148,7 +152,7 @@ class RedisStore:
             keys.watch(ref.owner.upstream),
         ]
         reply = await self._run("commit", names, self._commit_arguments(change))
-        return Verdict(reply[1].decode())
+        return Verdict(_in_time(reply))
 
     async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
         """One script: takes work, renews the lease."""
@@ -168,6 +172,8 @@ class RedisStore:
             ask.slots,
             ask.max_running,
             _BATCH,
+            SCHEMA,
+            self._not_after(),
         ]
         now, *entries = await self._run("claim", names, arguments)
         return [_claim(entry, now) for entry in entries]
@@ -213,13 +219,20 @@ class RedisStore:
             spot.operation_expiry,
             "" if task is None else _tombstone(task.state, expiry),
             expiry + TOMBSTONE_MS,
+            int(change.give_back or not same_operation),
             int(spot.active),
             "" if spot.due is None else spot.due,
             "" if spot.watch is None else spot.watch,
-            int(spot.released),
+            int(not spot.released),
             self.keys.channel,
             wake_message(change),
+            SCHEMA,
+            self._not_after(),
         ]
+
+    def _not_after(self) -> int:
+        """The store's time until which this process waits for an answer. A script that runs later does nothing."""
+        return self.now() + self._timeout_ms
 
     async def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         source, digest = self._scripts[name]
@@ -264,6 +277,14 @@ def wake_message(change: Change) -> str:
     if change.after.task is change.before.task:
         return ""
     return f"{change.ref.member} {'stop' if change.after.tell_upstream else 'look'}"
+
+
+def _in_time(reply: Sequence[Any]) -> str:
+    """The verdict of a script. Raises StoreAway when the script ran too late to do anything."""
+    verdict = str(reply[1].decode())
+    if verdict == _LATE:
+        raise StoreAway("the store ran the script too late", waited=True)
+    return verdict
 
 
 def _tombstone(state: str, expiry: int) -> str:

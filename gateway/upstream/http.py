@@ -64,10 +64,9 @@ class HttpUpstream:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         session = self._session(pooled=call.method != "tools/call")
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
+        headers = self._request_headers(link)
         try:
-            async with session.post(
-                self._url, data=body, headers=self._request_headers(link), allow_redirects=False
-            ) as response:
+            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
                 return await self._answer(response, link, call, on_progress)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
@@ -96,7 +95,7 @@ class HttpUpstream:
                 self._url, headers=self._request_headers(link), timeout=timeout
             ):
                 pass
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
             return
 
     async def _handshake(self, owner: Owner) -> Link:
@@ -104,10 +103,11 @@ class HttpUpstream:
         call = Call(self.next_id(), "initialize", jsonrpc.members(jsonrpc.write(params)) or {}, _MAX_HANDSHAKE_BYTES)
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         nobody = Link(owner, "", None)
+        headers = self._request_headers(nobody)
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
                 async with self._session(pooled=True).post(
-                    self._url, data=body, headers=self._request_headers(nobody), allow_redirects=False
+                    self._url, data=body, headers=headers, allow_redirects=False
                 ) as response:
                     answer = await self._answer(response, nobody, call, None)
                     session_id = response.headers.get("Mcp-Session-Id")
@@ -165,11 +165,15 @@ class HttpUpstream:
                 self._url, data=body, headers=self._request_headers(link), timeout=timeout, allow_redirects=False
             ):
                 pass
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
             return
 
     def _request_headers(self, link: Link) -> dict[str, str]:
-        headers = {**self._headers(), "Content-Type": "application/json", "Accept": _ACCEPT}
+        try:
+            configured = self._headers()
+        except (LookupError, OSError, ValueError) as error:
+            raise NotSent("upstream_down", "the credentials for the upstream cannot be read", again=True) from error
+        headers = {**configured, "Content-Type": "application/json", "Accept": _ACCEPT}
         if link.version:
             headers["MCP-Protocol-Version"] = link.version
         if link.session_id is not None:

@@ -130,6 +130,11 @@ Intent: TypeAlias = (
 )
 
 
+def id_of(intent: Intent) -> bytes | None:
+    """The id under which an intent is answered; None for what gets no answer."""
+    return None if isinstance(intent, Note) else intent.id
+
+
 @dataclass(frozen=True, slots=True)
 class Inbound:
     """A request that passed every check which needs no record."""

@@ -362,6 +362,71 @@ class TestClaim:
         assert 0 < end - store.now() <= LEASE_MS
 
 
+class TestLate:
+    """A store that was frozen runs scripts whose callers have been told that nothing happened."""
+
+    @pytest.fixture
+    def late(self, store):
+        store._timeout_ms = -1
+        yield store
+        store._timeout_ms = 5000
+
+    @requirement("OWN-AWAY")
+    async def test_a_creation_creates_nothing(self, late, redis):
+        with pytest.raises(StoreAway):
+            await late.create(work(late))
+        assert await redis.keys() == []
+
+    @requirement("OWN-GRACE")
+    async def test_a_claim_takes_nothing_and_renews_nothing(self, store, redis, late):
+        store._timeout_ms = 5000
+        await sent(store)
+        await redis.delete(store.keys.heartbeat("p1"))
+        await redis.zadd(store.keys.watch("reports"), {REF.member: 0})
+        store._timeout_ms = -1
+        assert await late.claim(ask(late, process="p2", connected_since=0)) == []
+        assert not await redis.exists(store.keys.heartbeat("p2"))
+        assert await redis.hget(store.keys.operation(REF), "fn") == b"1"
+
+    async def test_a_commit_writes_nothing(self, store, late):
+        store._timeout_ms = 5000
+        await store.create(work(store))
+        store._timeout_ms = -1
+        with pytest.raises(StoreAway):
+            await change(late, engine.Cancel(final=True))
+        assert (await store.load(REF)).task.state == "working"
+
+
+class TestReleases:
+    @requirement("OWN-SCHEMA")
+    @pytest.mark.parametrize("place", ["due", "watch"])
+    async def test_work_of_a_later_release_is_left_to_it(self, store, redis, place):
+        await store.create(work(store))
+        await redis.hset(store.keys.operation(REF), "sc", 99)
+        await redis.zadd(getattr(store.keys, place)("reports"), {REF.member: 0})
+        await store.create(work(store, ident=ID[::-1]))
+        assert [claim.ref.id for claim in await store.claim(ask(store, slots=1))] == [ID[::-1]]
+        assert await redis.zscore(store.keys.due("reports"), REF.member) is not None
+
+
+class TestHeld:
+    async def test_work_that_is_held_is_not_given_away_by_a_change_of_its_task(self, store, redis):
+        await store.create(work(store, hidden=True))
+        claim = await claimed(store)
+        await change(store, engine.Promote(70_000, 1))
+        assert await store.claim(ask(store, process="p2")) == []
+        assert await change(store, engine.Send(), fence=claim.pair.fence) is Verdict.OK
+
+    async def test_work_is_given_back_as_it_is(self, store):
+        await store.create(work(store))
+        claim = await claimed(store)
+        pair = await store.load(REF)
+        given = Change(REF, pair, Applied(pair.task, pair.operation), DAY, fence=claim.pair.fence, give_back=True)
+        assert await store.commit(given) is Verdict.OK
+        again = await claimed(store, process="p2")
+        assert (again.kind, again.pair.operation) == (ClaimKind.START, pair.operation)
+
+
 class TestAway:
     @requirement("OWN-AWAY")
     async def test_a_store_that_does_not_answer_is_away(self, redis):

@@ -75,6 +75,18 @@ async def test_web_pages_cannot_reach_a_loopback_listener(client, headers, statu
         assert response.status == (403 if status == 403 else 404)
 
 
+async def test_a_fault_of_ours_is_told_as_one_and_never_in_html(client, harness, monkeypatch):
+    async def broken(*_):
+        raise RuntimeError("CANARY")
+
+    monkeypatch.setattr(harness.gateways[0].door._service, "_handle", broken)
+    body, headers = client.modern_request("server/discover")
+    answer = await client.post(body, headers)
+    assert (answer.status, answer.error["code"], answer.messages[0]["id"]) == (200, -32603, 1)
+    assert '"where":"request","error":"RuntimeError"' in harness.log.getvalue()
+    assert "CANARY" not in harness.log.getvalue() + answer.body.decode()
+
+
 async def test_unknown_paths_and_upstreams_are_not_found(client):
     for path in ("/", "/nothing/mcp", "/mcp/x"):
         async with client.http.post(client.url.replace("/mcp", path), json=CALL) as response:

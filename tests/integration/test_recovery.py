@@ -117,6 +117,20 @@ class TestStoreAway:
         assert answer.result["content"][0]["text"] == "through a"
         assert len(upstream.calls("gate")) == 1
 
+    @requirement("OWN-AWAY")
+    @pytest.mark.parametrize(("settings", "capabilities"), [({"inline_ms": 300}, None), ({"sync_timeout_s": 1}, {})])
+    async def test_work_that_went_on_out_of_sight_is_not_called_a_refused_start(
+        self, harness, redis, upstream, settings, capabilities
+    ):
+        client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **settings}})
+        calling = asyncio.create_task(client.call("gate", {"name": "a"}, capabilities=capabilities))
+        await upstream.until(lambda: upstream.calls("gate"))
+        await redis.execute_command("CLIENT", "PAUSE", 4000, "ALL")
+        told = (await calling).error
+        assert (told["code"], told["data"]["operation"]["outcome"]) == (50305, "unknown")
+        assert not told["data"]["retryable"]
+        await eventually(lambda: no_hang(redis))
+
     @requirement("OWN-WAKE")
     async def test_a_lost_subscription_costs_time_and_nothing_else(self, client, redis, upstream):
         await client.initialize()
@@ -167,6 +181,23 @@ class TestStop:
         other.session = client.session
         assert (await other.legacy("tasks/get", {"taskId": task_id})).result["status"] == status
 
+    @requirement("OWN-DRAIN")
+    async def test_takes_nothing_new_from_its_first_moment(self, harness, upstream):
+        client = await harness.start(concurrency=1)
+        await client.initialize()
+        first = await client.task("gate", {"name": "a"})
+        second = await client.task("echo")
+        await upstream.until(lambda: upstream.calls("gate"))
+        stopping = asyncio.create_task(harness.gateways[0].stop())
+        await asyncio.sleep(0)
+        upstream.open("a")
+        await stopping
+        assert upstream.calls("echo") == []
+        other = await harness.start()
+        other.session = client.session
+        for task_id in (first, second):
+            assert "result" in (await other.legacy("tasks/result", {"taskId": task_id})).messages[-1]
+
     async def test_ends_the_sessions_at_the_upstream(self, harness, upstream):
         client = await harness.start()
         await client.initialize()
@@ -196,6 +227,23 @@ async def test_nothing_secret_is_logged_or_counted(harness, upstream):
     lines = [json.loads(line) for line in log.splitlines()]
     assert {"request", "transition", "task_created", "started"} <= {line["event"] for line in lines}
     assert 'mtg_requests_total{era="legacy",method="CallTool",outcome="ok",upstream="reports"} 2.0' in metrics
+
+
+@requirement("OWN-SCHEMA")
+async def test_a_record_of_a_later_release_is_refused_by_name_and_others_go_on(client, redis):
+    await client.initialize()
+    task_id = await client.task("gate", {"name": "a"})
+    (key,) = await redis.keys(f"*:t:*{task_id}")
+    head = json.loads(await redis.hget(key, "head"))
+    await redis.hset(key, "head", json.dumps({**head, "schema": 99}))
+    refused = await client.legacy("tasks/get", {"taskId": task_id})
+    assert (refused.status, refused.error["code"]) == (200, -32603)
+    other = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+    assert other.result["content"][0]["text"] == "{}"
+
+
+async def no_hang(redis):
+    return await redis.ping()
 
 
 async def no_active(redis):

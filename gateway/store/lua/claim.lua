@@ -1,14 +1,19 @@
 -- Hands work to a runner and renews the lease of its process. Every hand-over raises the operation's fence.
 -- KEYS  due, watch, running at upstream, heartbeat of this process
 -- ARGV  base of all keys, process, lease ms, grace ms, time since which the process has been connected,
---       free slots, limit of running calls at the upstream, how many entries to look at
+--       free slots, limit of running calls at the upstream, how many entries to look at, newest readable schema,
+--       not after
 -- Answers {now, {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local base, process = ARGV[1], ARGV[2]
 local lease, grace, connected = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local slots, limit, batch = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local newest = tonumber(ARGV[9])
 local answer = {now}
+
+-- A store that was frozen runs this late: what the caller knew about its own connection is no longer true.
+if now > tonumber(ARGV[10]) then return {now} end
 
 -- The heartbeat outlives the lease, so that others can tell since when it has lapsed.
 redis.call('SET', KEYS[4], now + lease, 'PX', lease + grace + 60000)
@@ -31,6 +36,11 @@ local function hand(kind, member, key)
   answer[#answer + 1] = {kind, member, head, redis.call('HGET', key, 'head'), fence, arguments}
 end
 
+-- Work of a later release is left to a process that can read it.
+local function readable(member)
+  return tonumber(redis.call('HGET', base .. 'o:' .. member, 'sc') or newest) <= newest
+end
+
 local function forget(member)
   redis.call('ZREM', KEYS[1], member)
   redis.call('ZREM', KEYS[2], member)
@@ -46,6 +56,7 @@ local function look(member)
   local state, holder = operation[1], operation[2]
   if state ~= 'planned' and state ~= 'sent' and state ~= 'accepted' then return forget(member) end
   local deadline = tonumber(operation[3])
+  if not readable(member) then return again(member, now + lease) end
   if holder == process then
     again(member, now + lease)
     local head = redis.call('HGET', base .. 't:' .. member, 'head') or ''
@@ -71,9 +82,15 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
 local free = math.min(slots, limit - redis.call('ZCARD', KEYS[3]), batch)
 if free > 0 then
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, free)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, batch)) do
     local key = base .. 'o:' .. member
-    if redis.call('HGET', key, 'st') == 'planned' then hand('start', member, key) else forget(member) end
+    if redis.call('HGET', key, 'st') ~= 'planned' then
+      forget(member)
+    elseif readable(member) then
+      hand('start', member, key)
+      free = free - 1
+    end
+    if free == 0 then break end
   end
 end
 return answer

@@ -7,12 +7,16 @@
 --        9 operation head ('': unchanged) 10 new operation version     11 operation state
 --       12 body ('': none)      13 task expiry      14 operation expiry (0: none)
 --       15 tombstone            16 tombstone expiry
---       17 active (1)           18 due at ('': not due)                19 watch at ('': not watched)
---       20 release the holder (1)                   21 channel         22 message
+--       17 placed: whether the operation's place in the indexes changes (1)
+--       18 active (1)           19 due at ('': not due)                20 watch at ('': not watched)
+--       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
+--       24 schema               25 not after
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local member = ARGV[1]
+
+if now > tonumber(ARGV[25]) then return {now, 'late'} end
 
 local operation = redis.call('HMGET', KEYS[2], 'v', 'fn')
 if not operation[1] then return {now, 'gone'} end
@@ -24,16 +28,11 @@ local expired = not task
 if task and task ~= ARGV[2] then return {now, 'stale'} end
 
 if ARGV[9] ~= '' then
-  redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'head', ARGV[9])
+  redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'sc', ARGV[24], 'head', ARGV[9])
   if ARGV[14] == '0' then redis.call('PERSIST', KEYS[2]) else redis.call('PEXPIREAT', KEYS[2], ARGV[14]) end
 end
-if ARGV[20] == '1' then
-  redis.call('HSET', KEYS[2], 'hd', '')
-  redis.call('ZREM', KEYS[8], member)
-end
-
 if not expired and ARGV[5] ~= '' then
-  redis.call('HSET', KEYS[1], 'v', ARGV[6], 'st', ARGV[7], 'hid', ARGV[8], 'head', ARGV[5])
+  redis.call('HSET', KEYS[1], 'v', ARGV[6], 'st', ARGV[7], 'hid', ARGV[8], 'sc', ARGV[24], 'head', ARGV[5])
   redis.call('PEXPIREAT', KEYS[1], ARGV[13])
   redis.call('SET', KEYS[5], ARGV[15], 'PXAT', ARGV[16])
   if ARGV[12] ~= '' then redis.call('SET', KEYS[3], ARGV[12], 'PXAT', ARGV[13]) end
@@ -43,12 +42,18 @@ if not expired and ARGV[5] ~= '' then
   end
 end
 
-if ARGV[17] ~= '1' then
-  redis.call('ZREM', KEYS[6], member)
-  redis.call('ZREM', KEYS[7], member)
-  redis.call('DEL', KEYS[4])
+if ARGV[17] == '1' then
+  if ARGV[21] ~= '1' then
+    redis.call('HSET', KEYS[2], 'hd', '')
+    redis.call('ZREM', KEYS[8], member)
+  end
+  if ARGV[18] ~= '1' then
+    redis.call('ZREM', KEYS[6], member)
+    redis.call('ZREM', KEYS[7], member)
+    redis.call('DEL', KEYS[4])
+  end
+  if ARGV[19] ~= '' then redis.call('ZADD', KEYS[10], ARGV[19], member) else redis.call('ZREM', KEYS[10], member) end
+  if ARGV[20] ~= '' then redis.call('ZADD', KEYS[11], ARGV[20], member) else redis.call('ZREM', KEYS[11], member) end
 end
-if ARGV[18] ~= '' then redis.call('ZADD', KEYS[10], ARGV[18], member) else redis.call('ZREM', KEYS[10], member) end
-if ARGV[19] ~= '' then redis.call('ZADD', KEYS[11], ARGV[19], member) else redis.call('ZREM', KEYS[11], member) end
-if ARGV[22] ~= '' then redis.call('PUBLISH', ARGV[21], ARGV[22]) end
+if ARGV[23] ~= '' then redis.call('PUBLISH', ARGV[22], ARGV[23]) end
 return {now, (expired and ARGV[2] ~= '') and 'expired' or 'ok'}

@@ -1,12 +1,15 @@
 -- Creates a task, its operation and the call's parameters: all or nothing.
 -- KEYS  task, operation, arguments, tombstone, active of owner, active of tenant, index, due, watch
 -- ARGV  member, task head, task state, hidden, operation head, arguments, task expiry, operation expiry (0: none),
---       arguments expiry, tombstone expiry, tombstone, deadline, limit of owner, limit of tenant
+--       arguments expiry, tombstone expiry, tombstone, deadline, limit of owner, limit of tenant, schema, not after
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local member = ARGV[1]
 local task_expiry = tonumber(ARGV[7])
+
+-- The store may have been frozen: whoever asked has been told by now that nothing was started.
+if now > tonumber(ARGV[16]) then return {now, 'late'} end
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return {now, 'created'} end -- the answer to the first attempt was lost
 
@@ -24,9 +27,10 @@ local function index(key, expiry)
   if redis.call('PTTL', key) < expiry - now then redis.call('PEXPIREAT', key, expiry) end
 end
 
-redis.call('HSET', KEYS[1], 'v', 1, 'st', ARGV[3], 'hid', ARGV[4], 'head', ARGV[2])
+redis.call('HSET', KEYS[1], 'v', 1, 'st', ARGV[3], 'hid', ARGV[4], 'sc', ARGV[15], 'head', ARGV[2])
 redis.call('PEXPIREAT', KEYS[1], task_expiry)
-redis.call('HSET', KEYS[2], 'v', 1, 'st', 'planned', 'fn', 0, 'hd', '', 'dl', ARGV[12], 'head', ARGV[5])
+redis.call('HSET', KEYS[2], 'v', 1, 'st', 'planned', 'fn', 0, 'hd', '', 'dl', ARGV[12], 'sc', ARGV[15],
+  'head', ARGV[5])
 if ARGV[8] ~= '0' then redis.call('PEXPIREAT', KEYS[2], ARGV[8]) end
 redis.call('SET', KEYS[3], ARGV[6], 'PXAT', ARGV[9])
 redis.call('SET', KEYS[4], ARGV[11], 'PXAT', ARGV[10])

@@ -6,8 +6,7 @@ import pytest
 
 from gateway.core.model import SCHEMA, Effect, OutcomeKind, Question, TaskState
 from gateway.store import codec
-from gateway.store.codec import UnknownSchema
-from gateway.store.port import Session
+from gateway.store.port import Session, UnknownSchema
 from tests.records import operation, task
 from tests.requirements import requirement
 

@@ -41,10 +41,34 @@ async def test_a_server_that_died_is_started_again(directory):
     os.kill(first, signal.SIGKILL)
 
     async def look():
-        return store.pid() != first and await embedded._answers(store.socket)
+        return store.pid() != first and await embedded._ping(store.socket) == b"+PONG"
 
     await eventually(look)
     await store.close()
+
+
+async def test_a_server_is_found_although_the_runtime_directory_is_another_now(directory, tmp_path, monkeypatch):
+    first = Embedded(directory)
+    await first.start()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    second = Embedded(directory)
+    assert second.socket != first.socket
+    await second.start()
+    assert (second.adopted, second.socket) == (True, first.socket)
+    await second.close()
+    await first.close()
+
+
+async def test_a_server_that_reads_a_large_file_gets_its_time(directory, monkeypatch):
+    answers = iter([b"", *[b"-LOADING Redis is loading"] * 4, b"+PONG"])
+
+    async def ping(_):
+        return next(answers)
+
+    monkeypatch.setattr(embedded, "_ping", ping)
+    monkeypatch.setattr(embedded, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(embedded, "_LOOK_S", 0.02)
+    await Embedded(directory)._until_ready()
 
 
 async def test_closing_what_was_never_started_does_nothing(directory):
