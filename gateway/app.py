@@ -14,6 +14,7 @@ from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config, is_loopback, split_listen
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
+from gateway.edge.auth import NoAuthentication
 from gateway.edge.http import FrontDoor
 from gateway.pending import Background
 from gateway.records import Records
@@ -65,9 +66,18 @@ class Gateway:
         background = Background(lambda error: telemetry.fault("background", error))
         records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
         calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
-        service = Service(records, calls, background, telemetry, new_id)
+        authenticator = NoAuthentication()
+        service = Service(records, calls, background, telemetry, new_id, lists_tasks=authenticator.tells_apart)
         hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
-        door = self.door = FrontDoor(service, endpoints, hosts, telemetry, max_body_bytes=config.server.max_body_bytes)
+        door = self.door = FrontDoor(
+            service,
+            endpoints,
+            hosts,
+            telemetry,
+            authenticator,
+            public_url=config.server.public_url or f"http://{config.server.listen}",
+            max_body_bytes=config.server.max_body_bytes,
+        )
         self._admin = Admin(store, telemetry)
 
         self.admin_address = await self._listen(self._admin.application(), config.admin.listen)

@@ -1,7 +1,7 @@
 """`tools/call`: a task, a wait that may become a task, a bounded synchronous call, or a plain call."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Task, TaskState
+from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Principal, Task, TaskState
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode, Policy
 from gateway.policy.model import Settings
@@ -40,6 +40,7 @@ class Endpoint:
 class Caller:
     """Who calls, and how they speak. In legacy eras `version` is the session's."""
 
+    principal: Principal
     owner: Owner
     speech: Speech
     version: str
@@ -63,7 +64,8 @@ class Calls:
         """The answer to a `tools/call`. Raises StoreAway."""
         ask = ask_of(caller, call)
         decision = endpoint.policy.decide(call.name, ask)
-        reject = _refused(decision, call, ask, caller)
+        scopes = decision.settings.create_scopes
+        reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
         if decision.mode is Mode.PLAIN:
@@ -240,6 +242,14 @@ def answer_of(request_id: bytes, task: Task | None, body: bytes | None, era: Era
         return reply.refusal(request_id, Reject("cancelled", "The task was cancelled"), era)
     write = reply.call_error if task.outcome_kind is OutcomeKind.ERROR else reply.call_result
     return write(request_id, body, era)
+
+
+def lacks_scope(principal: Principal, wanted: Sequence[str]) -> Reject | None:
+    """T25-SEC-2: every operation asks anew for what the policy wants of its caller."""
+    missing = [scope for scope in wanted if scope not in principal.scopes]
+    if not missing:
+        return None
+    return Reject("forbidden", "The token lacks a scope that this needs", {"requiredScopes": list(wanted)})
 
 
 def store_away() -> Reject:

@@ -6,10 +6,10 @@ from typing import Final
 
 from mcp_types import SERVER_INFO_META_KEY
 
-from gateway.calls import Caller, Calls, Endpoint, answer_of, store_away
+from gateway.calls import Caller, Calls, Endpoint, answer_of, lacks_scope, store_away
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import OutcomeKind, Owner, Task, TaskState
+from gateway.core.model import OutcomeKind, Owner, Principal, Task, TaskState
 from gateway.pending import Background, Pending
 from gateway.records import Records
 from gateway.store.keys import Ref
@@ -36,17 +36,21 @@ class Service:
         background: Background,
         telemetry: Telemetry,
         new_id: Callable[[], str],
+        *,
+        lists_tasks: bool,
     ) -> None:
+        """`lists_tasks`: callers are told apart, so that each may be shown what is theirs (T25-CAP-2)."""
         self._records = records
         self._calls = calls
         self._background = background
         self._telemetry = telemetry
         self._new_id = new_id
+        self._lists_tasks = lists_tasks
 
-    async def handle(self, endpoint: Endpoint, owner: Owner, inbound: Inbound) -> Reply | Pending:
+    async def handle(self, endpoint: Endpoint, principal: Principal, inbound: Inbound) -> Reply | Pending:
         """The answer, or what will become one. When the store is away the answer is a refusal, never a guess."""
         try:
-            return await self._handle(endpoint, owner, inbound)
+            return await self._handle(endpoint, principal, inbound)
         except StoreAway:
             return reply.refusal(want.id_of(inbound.intent), store_away(), inbound.speech.era)
         except UnknownSchema as error:
@@ -62,19 +66,20 @@ class Service:
             return reply.refusal(None, store_away(), Era.LEGACY)
         return Reply(200, b"") if known else reply.refusal(None, _no_session(), Era.LEGACY)
 
-    async def _handle(self, endpoint: Endpoint, owner: Owner, inbound: Inbound) -> Reply | Pending:
+    async def _handle(self, endpoint: Endpoint, principal: Principal, inbound: Inbound) -> Reply | Pending:
         speech, intent = inbound.speech, inbound.intent
+        owner = principal.owner_at(endpoint.name)
         if isinstance(intent, want.Initialize):
             return await self._initialize(owner, intent)
         if isinstance(intent, (want.GetTask, want.GetResult, want.CancelTask, want.UpdateTask)):
-            return await self._task(endpoint, Caller(owner, speech, speech.version or ""), intent)
+            return await self._task(endpoint, Caller(principal, owner, speech, speech.version or ""), intent)
         version = speech.version or ""
         if speech.era is Era.LEGACY:
             session = await self._records.store.read_session(owner, speech.session or "")
             if session is None:
                 return reply.refusal(want.id_of(intent), _no_session(), Era.LEGACY)
             version = session.version
-        return await self._plain(endpoint, Caller(owner, speech, version), intent)
+        return await self._plain(endpoint, Caller(principal, owner, speech, version), intent)
 
     async def _plain(self, endpoint: Endpoint, caller: Caller, intent: Intent) -> Reply | Pending:
         match intent:
@@ -96,7 +101,7 @@ class Service:
         version = intent.version if intent.version in LEGACY_VERSIONS else LEGACY_VERSIONS[0]
         capabilities: dict[str, object] = {"tools": {}}
         if version == TASKS_2025:
-            capabilities["tasks"] = tasks_2025.capability(listing=False)
+            capabilities["tasks"] = tasks_2025.capability(listing=self._lists_tasks)
         session_id = self._new_id()
         declared = intent.params.get("capabilities")
         session = Session(version, "{}" if declared is None else bytes(declared).decode())
@@ -148,6 +153,10 @@ class Service:
         polled: Polled,
         task: Task,
     ) -> Reply | Pending:
+        settings, _ = endpoint.policy.settings(task.tool)
+        wanted = settings.cancel_scopes if isinstance(intent, want.CancelTask) else settings.read_scopes
+        if (reject := lacks_scope(caller.principal, wanted)) is not None:
+            return reply.refusal(intent.id, reject, caller.era)
         match intent:
             case want.GetTask() if caller.era is Era.LEGACY:
                 return reply.result(intent.id, tasks_2025.task_result(task))

@@ -76,6 +76,21 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever calls, as the edge has verified. `expires_ms` is when the token ends; None where there is no token."""
+
+    issuer: str
+    subject: str
+    tenant: str
+    scopes: frozenset[str] = frozenset()
+    expires_ms: int | None = None
+
+    def owner_at(self, upstream: str) -> Owner:
+        """What records made at this upstream are bound to: never the token, the session or the connection."""
+        return Owner(self.issuer, self.subject, self.tenant, upstream)
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """Something the upstream asks the requestor. `key` is never used twice within a task."""
 

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import cast
 
 from aiohttp import web
 
 from gateway.calls import Endpoint
-from gateway.core.model import Owner
+from gateway.core.model import Principal
+from gateway.edge.auth import Authenticator
 from gateway.edge.streams import KEEP_ALIVE_S, respond, written
 from gateway.service import Service
 from gateway.telemetry import Telemetry
@@ -17,9 +18,6 @@ from gateway.wire.errors import Era, Reject
 from gateway.wire.hosts import Hosts
 from gateway.wire.intent import Inbound, id_of
 from gateway.wire.reply import Reply
-
-_ANONYMOUS: Final = ("none", "anonymous", "local")
-"""Issuer, subject and tenant of everybody on a loopback listener without authentication."""
 
 
 class FrontDoor:
@@ -31,7 +29,9 @@ class FrontDoor:
         endpoints: Mapping[str, Endpoint],
         hosts: Hosts,
         telemetry: Telemetry,
+        authenticator: Authenticator,
         *,
+        public_url: str,
         max_body_bytes: int,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
@@ -40,6 +40,8 @@ class FrontDoor:
         self._first = next(iter(endpoints.values()))
         self._hosts = hosts
         self._telemetry = telemetry
+        self._authenticator = authenticator
+        self._public_url = public_url.rstrip("/")
         self._max_body = max_body_bytes
         self._keep_alive_s = keep_alive_s
 
@@ -55,14 +57,15 @@ class FrontDoor:
     async def _post(self, request: web.Request) -> web.StreamResponse:
         started = time.perf_counter()
         endpoint = self._endpoint(request)
-        inbound = await self._inbound(request)
+        principal = await self._principal(request, endpoint)
+        inbound = await self._inbound(request) if isinstance(principal, Principal) else principal
         if isinstance(inbound, Rejected):
             era, method = inbound.era, "rejected"
             answer = reply.refusal(inbound.id, inbound.reject, era)
-            response: web.StreamResponse = written(answer)
+            response: web.StreamResponse = written(self._challenged(answer, endpoint))
         else:
             era, method = inbound.speech.era, type(inbound.intent).__name__
-            response, answer = await self._answer(request, endpoint, inbound)
+            response, answer = await self._answer(request, endpoint, cast("Principal", principal), inbound)
         self._telemetry.request(
             upstream=endpoint.name,
             era=era.value,
@@ -74,12 +77,12 @@ class FrontDoor:
         return response
 
     async def _answer(
-        self, request: web.Request, endpoint: Endpoint, inbound: Inbound
+        self, request: web.Request, endpoint: Endpoint, principal: Principal, inbound: Inbound
     ) -> tuple[web.StreamResponse, Reply]:
         try:
-            found = await self._service.handle(endpoint, owner_at(endpoint), inbound)
+            found = await self._service.handle(endpoint, principal, inbound)
             if isinstance(found, Reply):
-                return written(found), found
+                return written(self._challenged(found, endpoint)), found
             return await respond(request, found, self._keep_alive_s)
         except (ConnectionError, web.HTTPException):
             raise
@@ -88,24 +91,40 @@ class FrontDoor:
             answer = reply.refusal(id_of(inbound.intent), Reject("internal", "Internal error"), inbound.speech.era)
             return written(answer), answer
 
-    async def _delete(self, request: web.Request) -> web.StreamResponse:
+    async def _principal(self, request: web.Request, endpoint: Endpoint) -> Principal | Rejected:
+        """Host and Origin first, then the token."""
         refused = self._hosts.refuses(request.host, request.headers.get("Origin"))
         if refused is not None:
-            return written(reply.refusal(None, Reject("origin", refused), Era.LEGACY))
+            return Rejected(Reject("origin", refused), Era.LEGACY)
+        authorization = request.headers.getall("Authorization", [])
+        found = await self._authenticator.identify(authorization, self._resource(endpoint))
+        return Rejected(found, Era.LEGACY) if isinstance(found, Reject) else found
+
+    def _resource(self, endpoint: Endpoint) -> str:
+        """The URL that clients use for this endpoint: the audience of its tokens."""
+        return f"{self._public_url}/{endpoint.name}/mcp"
+
+    def _challenged(self, answer: Reply, endpoint: Endpoint) -> Reply:
+        """A refusal for want of a token or of a scope, with the header that says what is wanted."""
+        del endpoint
+        return answer
+
+    async def _delete(self, request: web.Request) -> web.StreamResponse:
+        endpoint = self._endpoint(request)
+        principal = await self._principal(request, endpoint)
+        if isinstance(principal, Rejected):
+            answer = reply.refusal(None, principal.reject, Era.LEGACY)
+            return written(self._challenged(answer, endpoint))
         session = request.headers.get(SESSION_HEADER)
         if session is None:
             return await self._no_method(request)
-        endpoint = self._endpoint(request)
-        return written(await self._service.end_session(owner_at(endpoint), session))
+        return written(await self._service.end_session(principal.owner_at(endpoint.name), session))
 
     async def _no_method(self, _: web.Request) -> web.StreamResponse:
         """TX-HTTP-1: this URL takes POST; a stream of its own is not offered to legacy sessions."""
         return web.Response(status=405, headers={"Allow": "POST, DELETE"})
 
     async def _inbound(self, request: web.Request) -> Inbound | Rejected:
-        refused = self._hosts.refuses(request.host, request.headers.get("Origin"))
-        if refused is not None:
-            return Rejected(Reject("origin", refused), Era.LEGACY)
         if request.content_type != "application/json":
             return Rejected(Reject("invalid_request", "Content-Type must be application/json"), Era.LEGACY)
         try:
@@ -123,8 +142,3 @@ class FrontDoor:
         if name not in self._endpoints:
             raise web.HTTPNotFound
         return self._endpoints[name]
-
-
-def owner_at(endpoint: Endpoint) -> Owner:
-    """Whom a record made here belongs to."""
-    return Owner(*_ANONYMOUS, upstream=endpoint.name)

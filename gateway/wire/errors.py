@@ -58,6 +58,8 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "arguments": _Row(INVALID_PARAMS, INVALID_PARAMS),
     "session": _Row(INVALID_REQUEST, INVALID_REQUEST, 404, 404),
     "session_missing": _Row(INVALID_REQUEST, INVALID_REQUEST, 400, 400),
+    "unauthenticated": _Row(INVALID_REQUEST, INVALID_REQUEST, 401, 401),
+    "forbidden": _Row(INVALID_REQUEST, INVALID_REQUEST, 403, 403),
     "origin": _Row(INVALID_REQUEST, INVALID_REQUEST, 403, 403),
     "quota": _Row(42902, 42902, retryable=True),
     "store_away": _Row(50303, 50303, retryable=True),
