@@ -61,8 +61,9 @@ class Gateway:
         self._stack.push_async_callback(store.close)
         await store.check()
         endpoints = self._endpoints()
-        runner = self._make_runner(store, endpoints, config)
-        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel, runner.stop)
+        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
+        runner = self._make_runner(store, wake, endpoints, config)
+        wake.on_stop = runner.stop
         background = Background(lambda error: telemetry.fault("background", error))
         records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
         calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
@@ -130,7 +131,7 @@ class Gateway:
     def _headers(self, config: UpstreamConfig) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in config.headers.items()}
 
-    def _make_runner(self, store: RedisStore, endpoints: Mapping[str, Endpoint], config: Config) -> Runner:
+    def _make_runner(self, store: RedisStore, wake: Wake, endpoints: Mapping[str, Endpoint], config: Config) -> Runner:
         sites = {name: Site(endpoint.upstream, endpoint.policy) for name, endpoint in endpoints.items()}
         limits = Limits(
             concurrency=config.runner.concurrency,
@@ -138,7 +139,7 @@ class Gateway:
             takeover_grace_s=config.runner.takeover_grace_s,
             cancel_grace_s=config.runner.cancel_grace_s,
         )
-        return Runner(store, sites, limits, new_id(), self._telemetry, random.random)
+        return Runner(store, sites, limits, new_id(), self._telemetry, wake, random.random)
 
     async def _listen(self, app: web.Application, listen: str) -> str:
         # A client that goes away ends its handler; work that must go on is never the handler's own.

@@ -13,7 +13,7 @@ from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Pr
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode, Policy
 from gateway.policy.model import Settings
-from gateway.records import Records
+from gateway.records import Asker, Records
 from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.telemetry import Telemetry
@@ -44,6 +44,7 @@ class Caller:
     owner: Owner
     speech: Speech
     version: str
+    capabilities: str
 
     @property
     def era(self) -> Era:
@@ -87,9 +88,9 @@ class Calls:
     async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
         settings = decision.settings
         hidden = decision.mode is not Mode.TASK
-        dialect = TASKS_2025 if caller.era is Era.LEGACY else TASKS_EXTENSION
         arguments = work.forwarded(call.params)
-        task = await self._records.create(caller.owner, call, arguments, settings, dialect, hidden=hidden)
+        asker = _asker(caller, call, decision.mode)
+        task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):
             return reply.refusal(call.id, task, caller.era)
         if not hidden:
@@ -107,7 +108,7 @@ class Calls:
 
     async def _inline(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-4: the plain result if it comes in time, else the task."""
-        pair = await self._records.wait(ref, settings.inline_ms / 1000)
+        pair = await self._records.wait(ref, settings.inline_ms / 1000, or_asked=True)
         ttl = settings.ttl_default_s * 1000
         promotion = engine.Promote(ttl, settings.keep_result_s * 1000)
         if pair.task is not None and not pair.task.terminal:
@@ -260,6 +261,15 @@ def store_away() -> Reject:
 def _out_of_sight(operation_id: str) -> Reject:
     told = {"operation": {"id": operation_id, "outcome": "unknown"}}
     return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
+
+
+def _asker(caller: Caller, call: CallTool, mode: Mode) -> Asker:
+    """A client without Tasks cannot be asked anything during its call."""
+    capabilities = "{}" if mode is Mode.SYNC else caller.capabilities
+    if caller.era is Era.MODERN:
+        return Asker(caller.owner, TASKS_EXTENSION, capabilities)
+    token = None if call.progress_token is None else call.progress_token.decode()
+    return Asker(caller.owner, TASKS_2025, capabilities, caller.speech.session or "", token)
 
 
 def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Reject | None:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.core import engine
@@ -26,6 +26,17 @@ _APPEARS_MS: Final = 10_000
 """Longer than any script is good for: the store refuses what comes after the caller's own timeout."""
 _HIDDEN_SLACK_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who wants a record, and what it can be asked and told about it later."""
+
+    owner: Owner
+    dialect: str
+    capabilities: str = "{}"
+    session: str = ""
+    progress_token: str | None = None
 
 
 class Records:
@@ -52,10 +63,10 @@ class Records:
         self._nudge = nudge
 
     async def create(
-        self, owner: Owner, call: CallTool, arguments: bytes, settings: Settings, dialect: str, *, hidden: bool
+        self, asker: Asker, call: CallTool, arguments: bytes, settings: Settings, *, hidden: bool
     ) -> Task | Reject:
         """The record of a call, durable when this returns. Raises StoreAway; then no work goes on unseen."""
-        task, operation = self._records(owner, call, settings, dialect, hidden=hidden)
+        task, operation = self._records(asker, call, settings, hidden=hidden)
         retention = settings.ledger_retention_days * _DAY_MS
         limits = (settings.max_concurrent_per_principal, settings.max_concurrent_per_tenant)
         verdict = await self._create(NewWork(task, operation, arguments, *limits, retention), settings)
@@ -65,11 +76,11 @@ class Records:
             return Reject("quota", message, {"limit": limit, "scope": str(verdict)})
         self._nudge()
         if not hidden:
-            self._telemetry.created(upstream=owner.upstream, tool=call.name, dialect=dialect, task_id=task.id)
+            self._telemetry.created(upstream=task.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id)
         return task
 
-    async def wait(self, ref: Ref, timeout_s: float | None) -> Pair:
-        """The pair once its task has ended or expired, or as it is when the time is over.
+    async def wait(self, ref: Ref, timeout_s: float | None, *, or_asked: bool = False) -> Pair:
+        """The pair once its task has ended or expired (or waits for input), or as it is when the time is over.
 
         A wake-up is only a hint: subscribed first, read then, and read again now and then. While the store is away
         this waits on; raises StoreAway only when the time is over.
@@ -83,6 +94,8 @@ class Records:
                 try:
                     pair = await self.store.load(ref)
                     if pair.task is None or pair.task.terminal or (left is not None and left <= 0):
+                        return pair
+                    if or_asked and pair.task.state is TaskState.INPUT_REQUIRED:
                         return pair
                     pause = min(_REREAD_S * (0.5 + self._jitter()), (pair.task.expires_ms - pair.now) / 1000 + 0.01)
                 except StoreAway:
@@ -141,9 +154,7 @@ class Records:
         self.abandon(Ref(work.task.owner, work.task.id), settings, appears_until_ms=until_ms)
         raise away
 
-    def _records(
-        self, owner: Owner, call: CallTool, settings: Settings, dialect: str, *, hidden: bool
-    ) -> tuple[Task, Operation]:
+    def _records(self, asker: Asker, call: CallTool, settings: Settings, *, hidden: bool) -> tuple[Task, Operation]:
         now = self.store.now()
         task_id = self._new_id()
         interval = settings.poll_interval_ms
@@ -151,20 +162,23 @@ class Records:
         effect = Effect(settings.effect)
         task = Task(
             id=task_id,
-            owner=owner,
+            owner=asker.owner,
             tool=call.name,
-            dialect=dialect,
+            dialect=asker.dialect,
             state=TaskState.WORKING,
             created_ms=now,
             updated_ms=now,
             ttl_ms=deadline_ms + _HIDDEN_SLACK_MS if hidden else clamp_ttl(call, settings),
             poll_interval_ms=interval if isinstance(interval, int) else 0,
             keep_result_ms=_HIDDEN_SLACK_MS if hidden else settings.keep_result_s * 1000,
+            progress_token=asker.progress_token,
+            capabilities=asker.capabilities,
+            session=asker.session,
             hidden=hidden,
         )
         operation = Operation(
             id=task_id,
-            owner=owner,
+            owner=asker.owner,
             tool=call.name,
             state=OperationState.PLANNED,
             effect=effect,

@@ -7,17 +7,19 @@ written by whoever holds the fence, and by nobody else.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core import engine
-from gateway.core.engine import Applied, Command, Refused, apply
-from gateway.core.model import Operation, OperationState, Task
+from gateway.core.engine import Command
+from gateway.core.model import Operation
+from gateway.holder import Held, Holder
 from gateway.policy.decide import Policy
-from gateway.store.keys import Ref
-from gateway.store.port import Change, Claim, ClaimAsk, ClaimKind, Pair, Store, StoreAway, Verdict
+from gateway.questions import Questions
+from gateway.store.port import Claim, ClaimAsk, ClaimKind, Store, StoreAway
+from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.wire import work
 from gateway.wire.errors import Reject
 
@@ -27,7 +29,6 @@ _OPEN_BACKOFF_S: Final = (0.1, 0.4)
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _MAX_ATTEMPTS: Final = 5
 _LAST_WORDS_S: Final = 3.0
-_DAY_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +49,6 @@ class Site:
     policy: Policy
 
 
-@dataclass(slots=True)
-class _Running:
-    """An operation that this process holds."""
-
-    ref: Ref
-    fence: int
-    pair: Pair
-    arguments: bytes
-    performing: bool = False
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    task: "asyncio.Task[None] | None" = None
-
-    @property
-    def operation(self) -> Operation:
-        assert self.pair.operation is not None  # noqa: S101  # nothing is held that is not there
-        return self.pair.operation
-
-
 class Runner:
     """One process's runner. `process` names it uniquely, `jitter` spreads what many processes would do together."""
 
@@ -76,15 +59,19 @@ class Runner:
         limits: Limits,
         process: str,
         telemetry: Telemetry,
+        wake: Wake,
         jitter: Callable[[], float],
     ) -> None:
         self._store = store
         self._sites = sites
+        policies = {name: site.policy for name, site in sites.items()}
+        self._holder = Holder(store, policies, telemetry, jitter)
+        self._questions = Questions(self._holder, wake)
         self._limits = limits
         self._process = process
         self._telemetry = telemetry
         self._jitter = jitter
-        self._held: dict[str, _Running] = {}
+        self._held: dict[str, Held] = {}
         self._nudged = asyncio.Event()
         self._draining = False
         self._loops: list[asyncio.Task[None]] = []
@@ -180,92 +167,74 @@ class Runner:
         member = claim.ref.member
         if member in self._held:
             return
-        running = _Running(claim.ref, claim.pair.fence, claim.pair, claim.arguments)
+        running = Held(claim.ref, claim.pair.fence, claim.pair, claim.arguments)
         self._held[member] = running
         self._telemetry.running.inc()
         running.task = asyncio.get_running_loop().create_task(self._guard(running, claim.kind), name=f"call-{member}")
 
-    async def _guard(self, running: _Running, kind: ClaimKind) -> None:
+    async def _guard(self, running: Held, kind: ClaimKind) -> None:
         """Runs one claim to its end. Whatever happens, the record learns it and the slot is freed."""
         try:
             await self._handle(running, kind)
         except asyncio.CancelledError:
-            await self._finish(running, engine.Lose() if running.performing else engine.Unsend(), work.LOST)
+            await self._holder.finish(running, engine.Lose() if running.performing else engine.Unsend(), work.LOST)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave a record without an end
             self._telemetry.fault("runner", error)
-            await self._finish(running, engine.Lose(), work.LOST)
+            await self._holder.finish(running, engine.Lose(), work.LOST)
         finally:
             del self._held[running.ref.member]
             self._telemetry.running.dec()
             self.nudge()
 
-    async def _handle(self, running: _Running, kind: ClaimKind) -> None:
+    async def _handle(self, running: Held, kind: ClaimKind) -> None:
         operation, task = running.operation, running.pair.task
         if kind in (ClaimKind.LOST, ClaimKind.HELD):
-            await self._finish(running, engine.Lose(), work.LOST)
+            await self._holder.finish(running, engine.Lose(), work.LOST)
         elif kind is ClaimKind.DEADLINE or self._time_left(operation) <= 0:
-            await self._finish(running, engine.Overdue(), work.DEADLINE)
+            await self._holder.finish(running, engine.Overdue(), work.DEADLINE)
         elif task is None or operation.attempt >= _MAX_ATTEMPTS:
             reject = Reject("upstream_down", f"given up after {operation.attempt} attempts")
-            await self._finish(running, engine.GiveUp(reject.message), work.failure(reject))
+            await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
         else:
             await self._start(running)
 
-    async def _start(self, running: _Running) -> None:
+    async def _start(self, running: Held) -> None:
         site = self._sites[running.ref.owner.upstream]
+        task = running.pair.task
+        capabilities = NO_CAPABILITIES if task is None else task.capabilities
         try:
-            link = await self._open(site.upstream, running)
+            link = await self._open(site.upstream, running, capabilities)
         except NotSent as error:
             self._failed(running, error.reason, str(error))
-            await self._finish(running, engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error))))
+            await self._holder.finish(
+                running, engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error)))
+            )
             return
-        if not await self._send(running):
+        if not await self._holder.send(running):
             return
         settings, _ = site.policy.settings(running.operation.tool)
         params = work.call_params(running.arguments)
         call = Call(site.upstream.next_id(), "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
-        await self._finish(running, command, body)
+        await self._holder.finish(running, command, body)
 
-    async def _open(self, upstream: Upstream, running: _Running) -> Link:
+    async def _open(self, upstream: Upstream, running: Held, capabilities: str) -> Link:
         """A session, after a few attempts within about a second."""
         for backoff in _OPEN_BACKOFF_S:
             try:
-                return await upstream.open(running.ref.owner)
+                return await upstream.open(running.ref.owner, capabilities)
             except NotSent as error:
                 if not error.again:
                     raise
             await asyncio.sleep(backoff)
-        return await upstream.open(running.ref.owner)
+        return await upstream.open(running.ref.owner, capabilities)
 
-    async def _send(self, running: _Running) -> bool:
-        """Commits `sent`. Nothing leaves this process unless the record says so under our fence."""
-        failures = 0
-        while True:
-            if running.operation.state is OperationState.SENT:
-                return True
-            after = apply(running.pair.task, running.operation, engine.Send(), self._store.now())
-            if isinstance(after, Refused):
-                await self._finish(running, engine.GiveUp(engine.DEADLINE), work.DEADLINE)
-                return False
-            try:
-                verdict = await self._commit(running, after, None)
-                if verdict is Verdict.OK:
-                    self._told(running, "send", verdict)
-                    return True
-                if verdict in (Verdict.FENCED, Verdict.GONE, Verdict.EXPIRED):
-                    return False
-                running.pair = await self._store.load(running.ref)
-            except StoreAway:
-                # Whether it was written is not known, but nothing has been sent: the record tells.
-                failures = await self._wait_for_store(running, failures)
-            if running.pair.operation is None or running.pair.fence != running.fence:
-                return False
-
-    async def _perform(self, upstream: Upstream, link: Link, call: Call, running: _Running) -> tuple[Command, bytes]:
+    async def _perform(self, upstream: Upstream, link: Link, call: Call, running: Held) -> tuple[Command, bytes]:
         """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""
         running.performing = True
-        performing = asyncio.ensure_future(upstream.perform(link, call))
+        settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
+        on_request = self._questions.asker(running, link, settings.input_timeout_s)
+        performing = asyncio.ensure_future(upstream.perform(link, call, None, on_request))
         stopping = asyncio.ensure_future(running.stop.wait())
         try:
             await asyncio.wait(
@@ -274,6 +243,8 @@ class Runner:
             if performing.done():
                 return self._outcome(performing, running)
             await upstream.cancel(link, call)
+            if running.input_expired:
+                return engine.InputExpired(), work.UNANSWERED
             if not stopping.done():
                 return engine.Overdue(), work.DEADLINE
             await asyncio.wait({performing}, timeout=self._limits.cancel_grace_s)
@@ -284,7 +255,7 @@ class Runner:
             with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
                 await performing
 
-    def _outcome(self, performing: "asyncio.Future[work.Response]", running: _Running) -> tuple[Command, bytes]:
+    def _outcome(self, performing: "asyncio.Future[work.Response]", running: Held) -> tuple[Command, bytes]:
         try:
             kind, body = work.outcome(performing.result())
         except NotSent as error:
@@ -297,80 +268,10 @@ class Runner:
             return engine.Lose(), work.LOST
         return engine.Answer(kind), body
 
-    async def _finish(self, running: _Running, command: Command, body: bytes) -> None:
-        """Commits what became of the operation, for as long as it takes and while nobody else took it over."""
-        failures = 0
-        while True:
-            if running.pair.operation is None or running.pair.fence != running.fence:
-                return
-            after = self._settle(running, command)
-            if after is None:
-                return
-            try:
-                verdict = await self._commit(running, after, body if after.finished else None)
-                if verdict is not Verdict.STALE:
-                    self._told(running, type(command).__name__.lower(), verdict)
-                    return
-                running.pair = await self._store.load(running.ref)
-            except StoreAway:
-                failures = await self._wait_for_store(running, failures)
-
-    def _settle(self, running: _Running, command: Command) -> Applied | None:
-        """The records after the command, or after the next best truth; None if there is nothing left to say."""
-        task, operation = running.pair.task, running.operation
-        now = self._store.now()
-        if command == engine.Overdue():
-            now = max(now, operation.deadline_ms)
-        after = apply(task, operation, command, now)
-        if isinstance(after, Refused) and operation.state is OperationState.SENT:
-            after = apply(task, operation, engine.Lose(), now)
-        if isinstance(after, Refused) and operation.state is OperationState.PLANNED:
-            return Applied(task, operation)  # nothing was sent: the work goes back as it is
-        return None if isinstance(after, Refused) else after
-
-    async def _commit(self, running: _Running, after: Applied, body: bytes | None) -> Verdict:
-        settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
-        again = after.operation.state is OperationState.PLANNED
-        unchanged = after.operation is running.operation
-        change = Change(
-            ref=running.ref,
-            before=running.pair,
-            after=after,
-            retention_ms=settings.ledger_retention_days * _DAY_MS,
-            body=body,
-            fence=running.fence,
-            give_back=again and unchanged,
-            restart_in_ms=int(1000 * min(2**after.operation.attempt, 30) * self._jitter()) if again else 0,
-        )
-        verdict = await self._store.commit(change)
-        if verdict in (Verdict.OK, Verdict.EXPIRED):
-            running.pair = Pair(after.task, after.operation, running.fence, self._store.now())
-        return verdict
-
-    async def _wait_for_store(self, running: _Running, failures: int) -> int:
-        """Waits, then reads the record anew. Returns the count of failures in a row."""
-        await asyncio.sleep(_STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter()))
-        with suppress(StoreAway):
-            running.pair = await self._store.load(running.ref)
-        return failures + 1
-
     def _time_left(self, operation: Operation) -> float:
         return max(0, operation.deadline_ms - self._store.now()) / 1000
 
-    def _told(self, running: _Running, cause: str, verdict: Verdict) -> None:
-        if verdict not in (Verdict.OK, Verdict.EXPIRED):
-            self._telemetry.refused(task_id=running.ref.id, cause=cause, verdict=verdict)
-            return
-        task: Task | None = running.pair.task
-        self._telemetry.transition(
-            upstream=running.ref.owner.upstream,
-            task_id=running.ref.id,
-            task=task.state if task is not None else "expired",
-            operation=running.operation.state,
-            cause=cause,
-        )
-
-    def _failed(self, running: _Running, reason: str, message: str) -> None:
+    def _failed(self, running: Held, reason: str, message: str) -> None:
         self._telemetry.upstream_failed(upstream=running.ref.owner.upstream, reason=reason, message=message)
 
     def _note_store(self, *, up: bool, error: str = "") -> None:

@@ -11,12 +11,14 @@ from gateway.core import engine
 from gateway.core.engine import Refused
 from gateway.core.model import OutcomeKind, Owner, Principal, Task, TaskState
 from gateway.pending import Background, Pending
+from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.store.keys import Ref
 from gateway.store.port import Polled, Session, StoreAway, UnknownSchema
 from gateway.telemetry import Telemetry
 from gateway.wire import intent as want
 from gateway.wire import reply, tasks_2025, tasks_ext, tools
+from gateway.wire.asking import declarable, respond
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, not_found
 from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS, TASKS_2025, Inbound, Intent
 from gateway.wire.jsonrpc import write
@@ -72,14 +74,16 @@ class Service:
         if isinstance(intent, want.Initialize):
             return await self._initialize(owner, intent)
         if isinstance(intent, (want.GetTask, want.GetResult, want.CancelTask, want.UpdateTask)):
-            return await self._task(endpoint, Caller(principal, owner, speech, speech.version or ""), intent)
-        version = speech.version or ""
+            return await self._task(
+                endpoint, Caller(principal, owner, speech, speech.version or "", speech.capabilities), intent
+            )
+        version, capabilities = speech.version or "", speech.capabilities
         if speech.era is Era.LEGACY:
             session = await self._records.store.read_session(owner, speech.session or "")
             if session is None:
                 return reply.refusal(want.id_of(intent), _no_session(), Era.LEGACY)
-            version = session.version
-        return await self._plain(endpoint, Caller(principal, owner, speech, version), intent)
+            version, capabilities = session.version, session.capabilities
+        return await self._plain(endpoint, Caller(principal, owner, speech, version, capabilities), intent)
 
     async def _plain(self, endpoint: Endpoint, caller: Caller, intent: Intent) -> Reply | Pending:
         match intent:
@@ -104,7 +108,7 @@ class Service:
             capabilities["tasks"] = tasks_2025.capability(listing=self._lists_tasks)
         session_id = self._new_id()
         declared = intent.params.get("capabilities")
-        session = Session(version, "{}" if declared is None else bytes(declared).decode())
+        session = Session(version, declarable(declared))
         await self._records.store.open_session(owner, session_id, session)
         body = write({"protocolVersion": version, "capabilities": capabilities, "serverInfo": SERVER_INFO})
         return reply.result(intent.id, body, {_SESSION_HEADER: session_id})
@@ -167,7 +171,7 @@ class Service:
             case want.CancelTask():
                 return await self._cancel(endpoint, caller, intent, ref, task)
             case want.UpdateTask():
-                return reply.result(intent.id, tasks_ext.ACKNOWLEDGED)  # nothing was asked: TX-UPD-2
+                return await self._update(caller, intent, ref, task, settings)
 
     async def _cancel(self, endpoint: Endpoint, caller: Caller, intent: want.CancelTask, ref: Ref, task: Task) -> Reply:
         settings, _ = endpoint.policy.settings(task.tool)
@@ -178,6 +182,15 @@ class Service:
         if isinstance(changed, Refused) or changed.task is None:
             return reply.refusal(intent.id, Reject("terminal", "The task has already ended"), Era.LEGACY)
         return reply.result(intent.id, tasks_2025.task_result(changed.task))
+
+    async def _update(self, caller: Caller, intent: want.UpdateTask, ref: Ref, task: Task, settings: Settings) -> Reply:
+        """TX-UPD-1, TX-UPD-2, TX-UPD-4: all the answers are good, or none is taken."""
+        answers = respond(task, intent.answers, settings.max_arguments_bytes)
+        if isinstance(answers, Reject):
+            return reply.refusal(intent.id, answers, caller.era)
+        if answers:
+            await self._records.change(ref, engine.Respond(answers), settings)
+        return reply.result(intent.id, tasks_ext.ACKNOWLEDGED)
 
     def _wait(self, request_id: bytes, ref: Ref) -> Pending:
         """T25-RES-1: answers exactly once, when the task ends or expires."""

@@ -57,6 +57,11 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
+class InputExpired:
+    """Nobody answered a question of the upstream in time (T25-INP-3)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """The requestor cancels: final in 2025-11-25 (T25-CAN-1), cooperative in the extension (TX-CAN-1)."""
 
@@ -98,7 +103,20 @@ class Promote:
 
 
 Command: TypeAlias = (
-    Send | Unsend | Accept | Answer | Lose | GiveUp | Overdue | Cancel | GraceOver | Ask | Respond | Reconcile | Promote
+    Send
+    | Unsend
+    | Accept
+    | Answer
+    | Lose
+    | GiveUp
+    | Overdue
+    | InputExpired
+    | Cancel
+    | GraceOver
+    | Ask
+    | Respond
+    | Reconcile
+    | Promote
 )
 
 
@@ -183,6 +201,7 @@ def _ended(task: Task | None, operation: Operation, now: int, message: str, *, t
 CANCELLED: Final = "cancelled on request"
 LOST: Final = "the outcome is unknown: the work was sent and its answer was lost"
 DEADLINE: Final = "the deadline passed"
+UNANSWERED: Final = "nobody answered what the tool asked in time"
 _ILLEGAL: Final = Refused(Refusal.ILLEGAL)
 _TERMINAL: Final = Refused(Refusal.TERMINAL)
 
@@ -257,6 +276,13 @@ def _overdue(task: Task | None, operation: Operation, _: Overdue, now: int) -> O
     if stopped is None:
         return _ILLEGAL
     return _ended(task, stopped, now, DEADLINE, tell=operation.state in IN_FLIGHT)
+
+
+def _input_expired(task: Task | None, operation: Operation, _: InputExpired, now: int) -> Outcome:
+    if _live(task) is None or operation.state not in IN_FLIGHT:
+        return _ILLEGAL
+    stopped = _stop(operation, now, UNANSWERED)
+    return _ILLEGAL if stopped is None else _ended(task, stopped, now, UNANSWERED, tell=True)
 
 
 def _cancel(task: Task | None, operation: Operation, command: Cancel, now: int) -> Outcome:
@@ -334,6 +360,7 @@ _HANDLERS: Final[Mapping[type, Callable[..., Outcome]]] = {
     Lose: _lose,
     GiveUp: _give_up,
     Overdue: _overdue,
+    InputExpired: _input_expired,
     Cancel: _cancel,
     GraceOver: _grace_over,
     Ask: _ask,

@@ -92,7 +92,10 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Something the upstream asks the requestor. `key` is never used twice within a task."""
+    """Something the upstream asks the requestor. `key` is never used twice within a task.
+
+    `params` is JSON text, `answer` JSON text of an object with either a `result` or an `error`.
+    """
 
     key: str
     method: str
@@ -104,7 +107,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The promise. `hidden` records are known to nobody but the request that waits for them."""
+    """The promise. `hidden` records are known to nobody but the request that waits for them.
+
+    `capabilities` is what the requestor can be asked (JSON text), `session` the legacy session that it spoke in.
+    """
 
     id: str
     owner: Owner
@@ -121,6 +127,8 @@ class Task:
     questions: tuple[Question, ...] = ()
     outcome_kind: OutcomeKind | None = None
     progress_token: str | None = None
+    capabilities: str = "{}"
+    session: str = ""
     hidden: bool = False
     version: int = 1
     schema: int = SCHEMA

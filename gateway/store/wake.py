@@ -14,17 +14,19 @@ from redis.exceptions import RedisError
 
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _POLL_S: Final = 1.0
+_LONGEST: Final = 1000
 
 
 class Wake:
     """One subscription for the whole process."""
 
-    def __init__(self, client: "Redis", channel: str, on_stop: Callable[[str], None]) -> None:
-        """`on_stop` is called with the member whose upstream must be told to stop, wherever its holder is."""
+    def __init__(self, client: "Redis", channel: str) -> None:
         self._client = client
         self._channel = channel
-        self._on_stop = on_stop
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._watching: dict[str, set[asyncio.Queue[str]]] = {}
+        self.on_stop: Callable[[str], None] = _nobody
+        """Called with the member whose upstream must be told to stop, wherever its holder is."""
         self._task: asyncio.Task[None] | None = None
         self.connected = asyncio.Event()
 
@@ -53,8 +55,24 @@ class Wake:
             if not waiters and self._waiting.get(member) is waiters:
                 del self._waiting[member]
 
+    @contextmanager
+    def watching(self, owner: str) -> Iterator["asyncio.Queue[str]"]:
+        """The members of an owner (by digest) whose records may have changed; an empty one means: any of them."""
+        queue: asyncio.Queue[str] = asyncio.Queue(maxsize=_LONGEST)
+        watchers = self._watching.setdefault(owner, set())
+        watchers.add(queue)
+        try:
+            yield queue
+        finally:
+            watchers.discard(queue)
+            if not watchers and self._watching.get(owner) is watchers:
+                del self._watching[owner]
+
     def wake_all(self) -> None:
         """Lets everyone look."""
+        for watchers in self._watching.values():
+            for queue in watchers:
+                _offer(queue, "")
         for waiters in self._waiting.values():
             for event in waiters:
                 event.set()
@@ -87,5 +105,19 @@ class Wake:
         member, _, what = data.partition(" ")
         for event in self._waiting.get(member, ()):
             event.set()
+        for queue in self._watching.get(member.partition(":")[0], ()):
+            _offer(queue, member)
         if what == "stop":
-            self._on_stop(member)
+            self.on_stop(member)
+
+
+def _offer(queue: "asyncio.Queue[str]", member: str) -> None:
+    """A queue that is full holds enough to look at everything anyway."""
+    if queue.full():
+        queue.get_nowait()
+        member = ""
+    queue.put_nowait(member)
+
+
+def _nobody(_: str) -> None:
+    """Nobody has to be told."""

@@ -8,18 +8,28 @@ under it in a way that looks the same whether the server acted or not.
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import aiohttp
+from msgspec import Raw
 
 from gateway.core.model import Owner
-from gateway.upstream.port import Call, Link, NotSent, OnProgress, OutcomeUnknown
+from gateway.upstream.port import (
+    NO_CAPABILITIES,
+    Call,
+    Link,
+    NotSent,
+    OnProgress,
+    OnRequest,
+    OutcomeUnknown,
+)
 from gateway.wire import jsonrpc, sse
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import LEGACY_VERSIONS
 from gateway.wire.jsonrpc import Notification, Request, Response
 from gateway.wire.render import SERVER_INFO
 
+_Key: TypeAlias = tuple[Owner, str]
 _ACCEPT: Final = "application/json, text/event-stream"
 _HANDSHAKE_S: Final = 30.0
 _TELL_S: Final = 2.0
@@ -43,31 +53,34 @@ class HttpUpstream:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._pooled: aiohttp.ClientSession | None = None
         self._single: aiohttp.ClientSession | None = None
-        self._links: dict[Owner, Link] = {}
-        self._opening: dict[Owner, asyncio.Lock] = {}
+        self._links: dict[_Key, Link] = {}
+        self._opening: dict[_Key, asyncio.Lock] = {}
         self._ids = itertools.count(1)
 
     def next_id(self) -> int:
         """An id for a request, used once."""
         return next(self._ids)
 
-    async def open(self, owner: Owner) -> Link:
+    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
         """The principal's session; callers that come together share one handshake. Raises NotSent."""
-        async with self._opening.setdefault(owner, asyncio.Lock()):
-            link = self._links.get(owner)
+        key = (owner, capabilities)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            link = self._links.get(key)
             if link is None:
-                link = await self._handshake(owner)
-                self._links[owner] = link
+                link = await self._handshake(owner, capabilities)
+                self._links[key] = link
             return link
 
-    async def perform(self, link: Link, call: Call, on_progress: OnProgress | None = None) -> Response:
+    async def perform(
+        self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
+    ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         session = self._session(pooled=call.method != "tools/call")
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         headers = self._request_headers(link)
         try:
             async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                return await self._answer(response, link, call, on_progress)
+                return await self._answer(response, link, call, on_progress, on_request)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
         except aiohttp.InvalidURL as error:
@@ -98,8 +111,9 @@ class HttpUpstream:
         except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
             return
 
-    async def _handshake(self, owner: Owner) -> Link:
-        params = {"protocolVersion": LEGACY_VERSIONS[0], "capabilities": {}, "clientInfo": SERVER_INFO}
+    async def _handshake(self, owner: Owner, capabilities: str) -> Link:
+        declared = Raw(capabilities.encode())
+        params = {"protocolVersion": LEGACY_VERSIONS[0], "capabilities": declared, "clientInfo": SERVER_INFO}
         call = Call(self.next_id(), "initialize", jsonrpc.members(jsonrpc.write(params)) or {}, _MAX_HANDSHAKE_BYTES)
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         nobody = Link(owner, "", None)
@@ -109,7 +123,7 @@ class HttpUpstream:
                 async with self._session(pooled=True).post(
                     self._url, data=body, headers=headers, allow_redirects=False
                 ) as response:
-                    answer = await self._answer(response, nobody, call, None)
+                    answer = await self._answer(response, nobody, call, None, None)
                     session_id = response.headers.get("Mcp-Session-Id")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
@@ -118,12 +132,17 @@ class HttpUpstream:
         version = jsonrpc.text((jsonrpc.members(answer.body) or {}).get("protocolVersion")) if answer.ok else None
         if version not in LEGACY_VERSIONS:
             raise NotSent("upstream_bad", "the upstream did not complete the handshake", again=False)
-        link = Link(owner, version, session_id)
+        link = Link(owner, version, session_id, capabilities)
         await self._tell(link, jsonrpc.notification("notifications/initialized", {}))
         return link
 
     async def _answer(
-        self, response: aiohttp.ClientResponse, link: Link, call: Call, on_progress: OnProgress | None
+        self,
+        response: aiohttp.ClientResponse,
+        link: Link,
+        call: Call,
+        on_progress: OnProgress | None,
+        on_request: OnRequest | None,
     ) -> Response:
         if response.status != _HTTP_OK:
             return await self._failure(response, link, call)
@@ -132,21 +151,26 @@ class HttpUpstream:
             return _match(await _read(response, call.max_bytes), call)
         if kind != "text/event-stream":
             raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
-        async for message in _messages(response, call.max_bytes):
-            if isinstance(message, Response) and message.id == str(call.id).encode():
-                return message
-            if isinstance(message, Notification) and message.method == "notifications/progress" and on_progress:
-                on_progress(message.params)
-            if isinstance(message, Request):
-                await self._tell(link, _decline(message))
+        asked: set[asyncio.Task[None]] = set()
+        try:
+            async for message in _messages(response, call.max_bytes):
+                if isinstance(message, Response) and message.id == str(call.id).encode():
+                    return message
+                if isinstance(message, Notification) and message.method == "notifications/progress" and on_progress:
+                    on_progress(message.params)
+                if isinstance(message, Request):
+                    asked.add(asyncio.ensure_future(self._heed(link, message, on_request)))
+        finally:
+            for task in asked:
+                task.cancel()
         raise OutcomeUnknown("upstream_bad", "the upstream's stream ended without an answer")
 
     async def _failure(self, response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
         """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
         status = response.status
         if status == _HTTP_NOT_FOUND and link.session_id is not None:
-            if self._links.get(link.owner) is link:
-                del self._links[link.owner]
+            if self._links.get((link.owner, link.capabilities)) is link:
+                del self._links[link.owner, link.capabilities]
             raise NotSent("upstream_down", "the upstream ended the session", again=True)
         if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
             raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
@@ -156,6 +180,15 @@ class HttpUpstream:
                 return message
         again = status == _HTTP_TOO_MANY
         raise NotSent("upstream_bad", f"the upstream refused with HTTP {status}", again=again)
+
+    async def _heed(self, link: Link, message: Request, on_request: OnRequest | None) -> None:
+        """Answers a question of the upstream, however long that takes; several may be open at once."""
+        if on_request is None or message.method == "ping":
+            await self._tell(link, _decline(message))
+            return
+        ok, body = await on_request(message.method, message.params)
+        write = jsonrpc.result if ok else jsonrpc.error
+        await self._tell(link, write(message.id, body))
 
     async def _tell(self, link: Link, body: bytes) -> None:
         """Sends what needs no answer; failing to is no error."""

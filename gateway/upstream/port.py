@@ -1,8 +1,8 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from gateway.core.model import Owner
 from gateway.wire.jsonrpc import Members, Response
@@ -25,13 +25,18 @@ class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
         self.reason = reason
 
 
+NO_CAPABILITIES: Final = "{}"
+"""What is declared for a client that can be asked nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A session at an upstream, as one principal."""
+    """A session at an upstream, as one principal, with the client capabilities that were declared to it."""
 
     owner: Owner
     version: str
     session_id: str | None
+    capabilities: str = NO_CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +51,25 @@ class Call:
 
 OnProgress: TypeAlias = Callable[[Members], None]
 """Called with the parameters of each progress notification of a call."""
+OnRequest: TypeAlias = Callable[[str, Members], Awaitable[tuple[bool, bytes]]]
+"""Called with method and parameters of each request of the upstream during a call; gives whether it is answered with a
+result, and the result or error object."""
 
 
 class Upstream(Protocol):
     """One server. Methods raise NotSent or OutcomeUnknown and nothing else."""
 
-    async def open(self, owner: Owner) -> Link:
-        """A session for this principal: the one there is, or a new one. Raises NotSent."""
+    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
+        """A session for this principal that declares these client capabilities (JSON text). Raises NotSent."""
 
     def next_id(self) -> int:
         """An id for a request, used once."""
 
-    async def perform(self, link: Link, call: Call, on_progress: OnProgress | None = None) -> Response:
-        """Sends a request and waits for its answer, for as long as it takes."""
+    async def perform(
+        self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
+    ) -> Response:
+        """Sends a request and waits for its answer, for as long as it takes. Without `on_request`, the upstream hears
+        an error when it asks something."""
 
     async def cancel(self, link: Link, call: Call) -> None:
         """Tells the upstream that nobody waits for this request any more. Failing to tell is no error."""

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from gateway.wire import intent as want
+from gateway.wire.asking import declarable
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found, unsupported_version
 from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS, Inbound, Intent, Speech, TaskAsk
 from gateway.wire.jsonrpc import Members, Message, Notification, Request, Response, integer, members, parse, text
@@ -111,7 +112,8 @@ def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Reje
     if reject is not None:
         return Rejected(reject, Era.MODERN, message.id)
     declares = _declares_tasks(meta)
-    speech = Speech(Era.MODERN, version, declares_tasks=declares)
+    capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
+    speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities)
     if message.method in _MAY_OMIT_NAME and not declares:
         return Rejected(needs_tasks("capability", "Missing required client capability"), Era.MODERN, message.id)
     return Inbound(speech, _intent(_MODERN_METHODS, message))

@@ -65,6 +65,7 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "store_away": _Row(50303, 50303, retryable=True),
     "outcome_unknown": _Row(50305, 50305),
     "deadline": _Row(50401, 50401),
+    "expired_input": _Row(50402, 50402),
     "cancelled": _Row(49901, 49901),
     "upstream_down": _Row(50201, 50201, retryable=True),
     "upstream_bad": _Row(50202, 50202),

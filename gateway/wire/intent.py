@@ -16,12 +16,16 @@ TASKS_2025: Final = "2025-11-25"
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """How a request speaks. `session` is None in the modern era and before a handshake."""
+    """How a request speaks. `session` is None in the modern era and before a handshake.
+
+    `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows.
+    """
 
     era: Era
     version: str | None
     session: str | None = None
     declares_tasks: bool = False
+    capabilities: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from msgspec import Raw
 
 from gateway.core.engine import DEADLINE as DEADLINE_MESSAGE
 from gateway.core.engine import LOST as LOST_MESSAGE
+from gateway.core.engine import UNANSWERED as UNANSWERED_MESSAGE
 from gateway.core.model import OutcomeKind
 from gateway.wire.errors import Era, Reject
 from gateway.wire.jsonrpc import Members, Response, members, write
 from gateway.wire.render import RELATED_TASK
 
-__all__ = ["DEADLINE", "LOST", "Response", "call_params", "failure", "forwarded", "outcome"]
+__all__ = ["DEADLINE", "LOST", "UNANSWERED", "Response", "call_params", "failure", "forwarded", "outcome"]
 
 _BETWEEN_PEERS: Final = frozenset(
     {
@@ -39,6 +40,7 @@ def failure(reject: Reject) -> bytes:
 
 
 DEADLINE: Final = failure(Reject("deadline", DEADLINE_MESSAGE))
+UNANSWERED: Final = failure(Reject("expired_input", UNANSWERED_MESSAGE))
 LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
 
 

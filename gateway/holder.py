@@ -1,0 +1,166 @@
+"""What the holder of an operation writes, and nobody else: every change goes through here, under its fence."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.core import engine
+from gateway.core.engine import Applied, Command, Refused, apply
+from gateway.core.model import Operation, OperationState, Task
+from gateway.policy.decide import Policy
+from gateway.store.keys import Ref
+from gateway.store.port import Change, Pair, Store, StoreAway, Verdict
+from gateway.telemetry import Telemetry
+from gateway.wire import work
+
+_STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(slots=True)
+class Held:
+    """An operation that this process holds."""
+
+    ref: Ref
+    fence: int
+    pair: Pair
+    arguments: bytes
+    performing: bool = False
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    input_expired: bool = False
+    task: "asyncio.Task[None] | None" = None
+
+    @property
+    def operation(self) -> Operation:
+        """The operation as it was last seen."""
+        assert self.pair.operation is not None  # noqa: S101  # nothing is held that is not there
+        return self.pair.operation
+
+    @property
+    def member(self) -> str:
+        """How indexes and wake-ups name it."""
+        return self.ref.member
+
+
+class Holder:
+    """Writes for what this process holds. `jitter` spreads what many processes would do together."""
+
+    def __init__(
+        self, store: Store, policies: Mapping[str, Policy], telemetry: Telemetry, jitter: Callable[[], float]
+    ) -> None:
+        self.store = store
+        self._policies = policies
+        self._telemetry = telemetry
+        self._jitter = jitter
+
+    async def send(self, held: Held) -> bool:
+        """Commits `sent`. Nothing leaves this process unless the record says so under our fence."""
+        failures = 0
+        while True:
+            if held.operation.state is OperationState.SENT:
+                return True
+            after = apply(held.pair.task, held.operation, engine.Send(), self.store.now())
+            if isinstance(after, Refused):
+                await self.finish(held, engine.GiveUp(engine.DEADLINE), work.DEADLINE)
+                return False
+            try:
+                verdict = await self._commit(held, after, None)
+                if verdict is Verdict.OK:
+                    self._told(held, "send", verdict)
+                    return True
+                if verdict in (Verdict.FENCED, Verdict.GONE, Verdict.EXPIRED):
+                    return False
+                held.pair = await self.store.load(held.ref)
+            except StoreAway:
+                # Whether it was written is not known, but nothing has been sent: the record tells.
+                failures = await self._wait_for_store(held, failures)
+            if held.pair.operation is None or held.pair.fence != held.fence:
+                return False
+
+    async def finish(self, held: Held, command: Command, body: bytes) -> None:
+        """Commits what became of the operation, for as long as it takes and while nobody else took it over."""
+        failures = 0
+        while True:
+            if held.pair.operation is None or held.pair.fence != held.fence:
+                return
+            after = self._settle(held, command)
+            if after is None:
+                return
+            try:
+                verdict = await self._commit(held, after, body if after.finished else None)
+                if verdict is not Verdict.STALE:
+                    self._told(held, type(command).__name__.lower(), verdict)
+                    return
+                held.pair = await self.store.load(held.ref)
+            except StoreAway:
+                failures = await self._wait_for_store(held, failures)
+
+    async def change(self, held: Held, command: Command) -> Pair | None:
+        """Applies a command that does not end the work; the records after it, or None if it was refused or fenced."""
+        while True:
+            pair = await self.store.load(held.ref)
+            if pair.operation is None or pair.fence != held.fence:
+                return None
+            after = apply(pair.task, pair.operation, command, pair.now)
+            if isinstance(after, Refused):
+                return None
+            verdict = await self.store.commit(self._request(held, pair, after, None))
+            if verdict is Verdict.OK:
+                return Pair(after.task, after.operation, held.fence, pair.now)
+            if verdict is not Verdict.STALE:
+                return None
+
+    def _settle(self, held: Held, command: Command) -> Applied | None:
+        """The records after the command, or after the next best truth; None if there is nothing left to say."""
+        task, operation = held.pair.task, held.operation
+        now = self.store.now()
+        if command == engine.Overdue():
+            now = max(now, operation.deadline_ms)
+        after = apply(task, operation, command, now)
+        if isinstance(after, Refused) and operation.state is OperationState.SENT:
+            after = apply(task, operation, engine.Lose(), now)
+        if isinstance(after, Refused) and operation.state is OperationState.PLANNED:
+            return Applied(task, operation)  # nothing was sent: the work goes back as it is
+        return None if isinstance(after, Refused) else after
+
+    async def _commit(self, held: Held, after: Applied, body: bytes | None) -> Verdict:
+        verdict = await self.store.commit(self._request(held, held.pair, after, body))
+        if verdict in (Verdict.OK, Verdict.EXPIRED):
+            held.pair = Pair(after.task, after.operation, held.fence, self.store.now())
+        return verdict
+
+    def _request(self, held: Held, before: Pair, after: Applied, body: bytes | None) -> Change:
+        settings, _ = self._policies[held.ref.owner.upstream].settings(after.operation.tool)
+        again = after.operation.state is OperationState.PLANNED
+        return Change(
+            ref=held.ref,
+            before=before,
+            after=after,
+            retention_ms=settings.ledger_retention_days * _DAY_MS,
+            body=body,
+            fence=held.fence,
+            give_back=again and after.operation is before.operation,
+            restart_in_ms=int(1000 * min(2**after.operation.attempt, 30) * self._jitter()) if again else 0,
+        )
+
+    async def _wait_for_store(self, held: Held, failures: int) -> int:
+        """Waits, then reads the record anew. Returns the count of failures in a row."""
+        await asyncio.sleep(_STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter()))
+        with suppress(StoreAway):
+            held.pair = await self.store.load(held.ref)
+        return failures + 1
+
+    def _told(self, held: Held, cause: str, verdict: Verdict) -> None:
+        if verdict not in (Verdict.OK, Verdict.EXPIRED):
+            self._telemetry.refused(task_id=held.ref.id, cause=cause, verdict=verdict)
+            return
+        task: Task | None = held.pair.task
+        self._telemetry.transition(
+            upstream=held.ref.owner.upstream,
+            task_id=held.ref.id,
+            task=task.state if task is not None else "expired",
+            operation=held.operation.state,
+            cause=cause,
+        )

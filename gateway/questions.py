@@ -1,0 +1,91 @@
+"""Questions of an upstream during a task: written into the record, answered by whoever reaches the requestor.
+
+The runner that holds the call asks and waits; which replica delivers the question, and where its answer arrives, is
+nothing it needs to know.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from gateway.core import engine
+from gateway.core.model import Question, Task
+from gateway.holder import Held, Holder
+from gateway.store.port import StoreAway
+from gateway.store.wake import Wake
+from gateway.upstream.port import Link, OnRequest
+from gateway.wire import asking
+from gateway.wire.jsonrpc import Members
+
+_LOOK_S: Final = 5.0
+"""How often a waiting question looks at its record without being woken."""
+
+
+class Questions:
+    """Asks on behalf of the upstreams of one process."""
+
+    def __init__(self, holder: Holder, wake: Wake) -> None:
+        self._holder = holder
+        self._wake = wake
+
+    def asker(self, held: Held, link: Link, timeout_s: float) -> OnRequest:
+        """What a call does with the questions of its upstream. `timeout_s` is how long the requestor may take."""
+
+        async def ask(method: str, params: Members) -> tuple[bool, bytes]:
+            if not asking.declared(link.capabilities, method, params):
+                return False, asking.UNDECLARED
+            key = await self._ask(held, method, params, timeout_s)
+            return await self._answer(held, key) if key is not None else (False, asking.GONE)
+
+        return ask
+
+    async def _ask(self, held: Held, method: str, params: Members, timeout_s: float) -> str | None:
+        """The key of the question in the record; None if nobody is there to be asked any more."""
+        while True:
+            with suppress(StoreAway):
+                task = (await self._holder.store.load(held.ref)).task
+                if task is None or task.terminal:
+                    return None
+                now = self._holder.store.now()
+                key = f"input-{len(task.questions) + 1}"
+                question = Question(key, method, asking.stored(params), now, now + int(timeout_s * 1000))
+                if await self._holder.change(held, engine.Ask(question)) is not None:
+                    return key
+                if not await self._still_ours(held, key):
+                    return None
+            await asyncio.sleep(0)
+
+    async def _still_ours(self, held: Held, key: str) -> bool:
+        """Whether a refused question may be asked again: another one was faster and took its key."""
+        pair = await self._holder.store.load(held.ref)
+        taken = pair.task is not None and any(question.key == key for question in pair.task.questions)
+        return taken and pair.fence == held.fence and pair.task is not None and not pair.task.terminal
+
+    async def _answer(self, held: Held, key: str) -> tuple[bool, bytes]:
+        """Waits for the answer. When nobody gives one in time, the work is given up."""
+        with self._wake.waiting(held.member) as event:
+            while True:
+                event.clear()
+                pause = _LOOK_S
+                with suppress(StoreAway):
+                    pair = await self._holder.store.load(held.ref)
+                    question = find(pair.task, key)
+                    if pair.task is None or pair.task.terminal or question is None:
+                        return False, asking.GONE
+                    if question.answer is not None:
+                        return asking.answered(question.answer)
+                    left = (question.deadline_ms - pair.now) / 1000
+                    if left <= 0:
+                        held.input_expired = True
+                        held.stop.set()
+                        return False, asking.GONE
+                    pause = min(_LOOK_S, left)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await event.wait()
+
+
+def find(task: Task | None, key: str) -> Question | None:
+    """The question with this key."""
+    questions = () if task is None else task.questions
+    return next((question for question in questions if question.key == key), None)

@@ -1,0 +1,156 @@
+"""Questions of an upstream and answers of a requestor, as bytes: what may be asked, and what is an answer. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import jsonschema
+import msgspec
+from msgspec import Raw
+
+from gateway.core.model import Question, Task
+from gateway.wire.errors import Era, Reject
+from gateway.wire.jsonrpc import Members, members, text, write
+from gateway.wire.render import RELATED_TASK
+
+_CAPABILITY: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+UNDECLARED: Final = Reject("method", "the client declared no such capability").body(Era.LEGACY)
+"""T25-INP-2: what an upstream hears when it asks for something that the client cannot do."""
+GONE: Final = Reject("cancelled", "nobody is there to answer any more").body(Era.LEGACY)
+
+
+def declarable(capabilities: bytes | Raw | None) -> str:
+    """What an upstream may be told of a client: exactly what it declared, of the things that can be asked."""
+    declared = members(capabilities) if capabilities is not None else None
+    wanted = {name: (declared or {}).get(name) for name in sorted(_CAPABILITY.values())}
+    kept = {name: value for name, value in wanted.items() if value is not None and members(value) is not None}
+    return write(kept).decode()
+
+
+def declared(capabilities: str, method: str, params: Members) -> bool:
+    """Whether a client with these capabilities may be asked this."""
+    name = _CAPABILITY.get(method)
+    known: Members = members(capabilities.encode()) or {}
+    if name is None or name not in known:
+        return False
+    if method != "elicitation/create":
+        return True
+    mode = text(params.get("mode")) or "form"
+    modes: Members = members(known[name]) or {}
+    return mode in modes or (mode == "form" and not modes)  # an empty object has always meant forms
+
+
+def stored(params: Members) -> str:
+    """A question's parameters as the record keeps them: without the upstream's own related task."""
+    meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
+    meta.pop(RELATED_TASK, None)
+    meta.pop("progressToken", None)
+    rest = {name: value for name, value in params.items() if name != "_meta"}
+    return write({**rest, "_meta": meta} if meta else rest).decode()
+
+
+def request_params(question: Question, task_id: str) -> dict[str, object]:
+    """T25-INP-1: a question's parameters as a client of 2025-11-25 gets them, with the task they belong to."""
+    params: dict[str, object] = dict(members(question.params.encode()) or {})
+    meta: Members = members(question.params.encode()) or {}
+    kept: Members = members(meta["_meta"]) or {} if "_meta" in meta else {}
+    return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": task_id}}}
+
+
+def result(body: bytes | Raw) -> str:
+    """A client's result as the record keeps it."""
+    return write({"result": Raw(without_related(bytes(body)))}).decode()
+
+
+def refusal(body: bytes) -> str:
+    """A client's error as the record keeps it."""
+    return write({"error": Raw(body)}).decode()
+
+
+def answered(answer: str) -> tuple[bool, bytes]:
+    """A kept answer: whether it is a result, and its body."""
+    kept: Members = members(answer.encode()) or {}
+    return ("result" in kept), bytes(kept.get("result") or kept["error"])
+
+
+def without_related(body: bytes) -> bytes:
+    """A client's result without the related task, which the upstream knows nothing of."""
+    parts = members(body)
+    meta = members(parts["_meta"]) if parts is not None and "_meta" in parts else None
+    if parts is None or meta is None or meta.pop(RELATED_TASK, None) is None:
+        return body
+    rest: dict[str, object] = {name: value for name, value in parts.items() if name != "_meta"}
+    return write({**rest, "_meta": meta} if meta else rest)
+
+
+def respond(task: Task, results: Mapping[str, Raw], max_bytes: int) -> dict[str, str] | Reject:
+    """The answers to what is outstanding, as the record keeps them; keys that are not are ignored (TX-UPD-2)."""
+    outstanding = {question.key: question for question in task.questions if question.answer is None}
+    given = {key: body for key, body in results.items() if key in outstanding}
+    for key, body in given.items():
+        why = unfit(outstanding[key], body, max_bytes)
+        if why is not None:
+            return Reject("arguments", f"inputResponses.{key}: {why}", {"key": key})
+    return {key: result(body) for key, body in given.items()}
+
+
+def unfit(question: Question, body: bytes | Raw, max_bytes: int) -> str | None:
+    """TX-UPD-4: why a result is no answer to the question, or None."""
+    raw = bytes(body)
+    parts = members(raw)
+    if len(raw) > max_bytes:
+        return f"the answer is larger than {max_bytes} bytes"
+    if parts is None:
+        return "an answer is an object"
+    return _CHECKS[question.method](question, parts)
+
+
+def _elicited(question: Question, parts: Members) -> str | None:
+    action = text(parts.get("action"))
+    if action not in ("accept", "decline", "cancel"):
+        return "action must be accept, decline or cancel"
+    asked: Members = members(question.params.encode()) or {}
+    if action != "accept" or text(asked.get("mode")) == "url":
+        return None  # consent to visit a URL says nothing of what happened there
+    content = parts.get("content")
+    if content is None or members(content) is None:
+        return "an accepted form has content"
+    return _against(asked.get("requestedSchema"), content)
+
+
+def _against(schema: Raw | None, content: Raw) -> str | None:
+    """Whether the content fits the schema that was asked for. A schema that is none asks for nothing."""
+    if schema is None:
+        return None
+    wanted, given = _plain(schema), _plain(content)
+    try:
+        errors = list(jsonschema.Draft202012Validator(wanted).iter_errors(given))
+    except (jsonschema.SchemaError, AttributeError, TypeError, ValueError, RecursionError):
+        return None
+    if not errors:
+        return None
+    path = "/".join(map(str, errors[0].absolute_path))
+    return f"content does not fit the requested schema at /{path}: {errors[0].validator}"
+
+
+def _plain(raw: Raw) -> Any:
+    return msgspec.json.decode(raw)
+
+
+def _sampled(_: Question, parts: Members) -> str | None:
+    fits = text(parts.get("role")) is not None and text(parts.get("model")) is not None and "content" in parts
+    return None if fits else "a sampled message has role, model and content"
+
+
+def _rooted(_: Question, parts: Members) -> str | None:
+    return None if "roots" in parts else "a list of roots has roots"
+
+
+_CHECKS: Final[Mapping[str, Callable[[Question, Members], str | None]]] = {
+    "elicitation/create": _elicited,
+    "sampling/createMessage": _sampled,
+    "roots/list": _rooted,
+}
