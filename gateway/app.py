@@ -3,6 +3,7 @@
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,8 +15,10 @@ from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config, is_loopback, split_listen
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
-from gateway.edge.auth import NoAuthentication
+from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
 from gateway.edge.http import FrontDoor
+from gateway.edge.listener import Listener
+from gateway.edge.resource import Resources
 from gateway.pending import Background
 from gateway.records import Records
 from gateway.runner import Limits, Runner, Site
@@ -67,7 +70,7 @@ class Gateway:
         background = Background(lambda error: telemetry.fault("background", error))
         records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
         calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
-        authenticator = NoAuthentication()
+        authenticator = await self._authenticator(config)
         service = Service(records, calls, background, telemetry, new_id, lists_tasks=authenticator.tells_apart)
         hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
         door = self.door = FrontDoor(
@@ -76,10 +79,10 @@ class Gateway:
             hosts,
             telemetry,
             authenticator,
-            public_url=config.server.public_url or f"http://{config.server.listen}",
+            Resources(config.server.origin, [one.issuer for one in config.auth.issuers]),
             max_body_bytes=config.server.max_body_bytes,
         )
-        self._admin = Admin(store, telemetry)
+        self._admin = Admin(store, telemetry, authenticator)
 
         self.admin_address = await self._listen(self._admin.application(), config.admin.listen)
         self._stack.push_async_callback(wake.close)
@@ -117,6 +120,15 @@ class Gateway:
         self._telemetry.log.info("embedded_store", adopted=embedded.adopted, socket=str(embedded.socket))
         return embedded.url
 
+    async def _authenticator(self, config: Config) -> Authenticator:
+        """Keys that cannot be had are no reason not to start: their tokens are refused, and the process is unready."""
+        if config.auth.mode == "none":
+            return NoAuthentication()
+        made = token_authentication(config.auth.issuers, self._base, self._telemetry, time.time, time.monotonic)
+        self._stack.push_async_callback(made.close)
+        await made.start()
+        return made
+
     def _endpoints(self) -> Mapping[str, Endpoint]:
         endpoints = {}
         self.upstreams: dict[str, HttpUpstream] = {}
@@ -143,7 +155,7 @@ class Gateway:
 
     async def _listen(self, app: web.Application, listen: str) -> str:
         # A client that goes away ends its handler; work that must go on is never the handler's own.
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_LAST_WORDS_S)
+        runner = Listener(app, self._telemetry, _LAST_WORDS_S)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         host, port = split_listen(listen)

@@ -46,6 +46,13 @@ class Telemetry:
         self._attempts = Counter(
             "mtg_upstream_failures", "Calls that failed", ["upstream", "reason"], registry=self.registry
         )
+        self._tokens_refused = Counter(
+            "mtg_tokens_refused", "Requests without a token that is taken", ["cause"], registry=self.registry
+        )
+        self._key_looks = Counter(
+            "mtg_key_looks", "Looks for the keys of an issuer", ["issuer", "outcome"], registry=self.registry
+        )
+        self._keys = Gauge("mtg_keys", "Usable keys of an issuer", ["issuer"], registry=self.registry)
         self.running = Gauge("mtg_running_calls", "Calls under way at upstreams", registry=self.registry)
         self._store_up = Gauge("mtg_store_up", "Whether the store answered last", registry=self.registry)
 
@@ -81,6 +88,33 @@ class Telemetry:
         """A call to an upstream failed."""
         self._attempts.labels(upstream, reason).inc()
         self.log.warning("upstream_failed", upstream=upstream, reason=reason, message=message)
+
+    def token_refused(self, cause: str) -> None:
+        """Who sent a request is not known. `cause` is one of a fixed list and holds nothing of a token."""
+        self._tokens_refused.labels(cause).inc()
+
+    def keys_loaded(self, *, issuer: str, keys: int, news: bool) -> None:
+        """The keys of an issuer were read. `news`: they are other ones, or reading them had failed."""
+        self._key_looks.labels(issuer, "ok").inc()
+        self._keys.labels(issuer).set(keys)
+        if news:
+            self.log.info("keys_loaded", issuer=issuer, keys=keys)
+
+    def keys_failed(self, *, issuer: str, reason: str, news: bool) -> None:
+        """The keys of an issuer could not be read. `news`: the look before had succeeded, or there was none."""
+        self._key_looks.labels(issuer, "failed").inc()
+        if news:
+            hint = "tokens are verified with the keys read last, for an hour; without any they are refused"
+            self.log.error("keys_failed", issuer=issuer, reason=reason, hint=hint)
+
+    def keys_dropped(self, *, issuer: str) -> None:
+        """The keys of an issuer are too old to be believed."""
+        self._keys.labels(issuer).set(0)
+        self.log.error("keys_dropped", issuer=issuer, hint="tokens of this issuer are refused until it answers again")
+
+    def unreadable(self, error: BaseException) -> None:
+        """What came was no HTTP that can be read. The text of the error holds what was sent, the type does not."""
+        self.log.info("request_unreadable", error=type(error).__name__)
 
     def refused(self, *, task_id: str, cause: str, verdict: str) -> None:
         """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""

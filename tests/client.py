@@ -39,16 +39,20 @@ class Answer:
 
 
 class Client:
-    """Speaks to one endpoint. `session` is the legacy session, once there is one."""
+    """Speaks to one endpoint. `session` is the legacy session, once there is one; `token` goes along with all."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None = None) -> None:
         self.http = http
         self.url = url
+        self.token = token
         self.session: dict[str, str] = {}
 
     async def post(self, body: object, headers: dict[str, str] | None = None, **options: Any) -> Answer:
         data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
-        async with self.http.post(self.url, data=data, headers={**JSON, **(headers or {})}, **options) as response:
+        known = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        async with self.http.post(
+            self.url, data=data, headers={**JSON, **known, **(headers or {})}, **options
+        ) as response:
             return Answer(response.status, dict(response.headers), await response.read())
 
     def modern_request(self, method, params=None, *, capabilities=None, request_id=1):

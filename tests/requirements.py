@@ -10,6 +10,7 @@ import pytest
 
 CORE_TASKS = "2025-11-25 basic/utilities/tasks"
 CORE_HTTP = "2025-11-25 basic/transports"
+CORE_AUTHORIZATION = "2025-11-25 basic/authorization"
 CORE_LIFECYCLE = "2025-11-25 basic/lifecycle"
 EXTENSION = "ext-tasks specification/draft/tasks"
 MODERN_HTTP = "2026-07-28 basic/transports/streamable-http"
@@ -21,7 +22,7 @@ _INPUT = (
 )
 _LIST = "tasks/list needs callers that are told apart, and this release serves a loopback listener without identities"
 _STREAMS = "only the streams of single requests are offered yet: no GET stream, no subscriptions/listen, no replay"
-_IDENTITY = "every caller of a loopback listener is the same principal: there are no tokens and scopes yet"
+_AUDIT = "log lines and metrics tell what happened and not to whom"
 _BRIDGE = "upstreams are called in revisions with a handshake, and only for tools"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
 
@@ -92,9 +93,9 @@ ENTRIES: dict[str, Entry] = {
     "T25-INP-4": Entry("progress of a task reaches the client", CORE_TASKS, _STREAMS),
     # isolation
     "T25-SEC-1": Entry("bound to issuer, subject and tenant, not to session, connection or token", CORE_TASKS),
-    "T25-SEC-2": Entry("every operation authorizes anew", CORE_TASKS, _IDENTITY),
+    "T25-SEC-2": Entry("every operation authorizes anew", CORE_TASKS),
     "T25-SEC-3": Entry("limits on concurrency and ttl are enforced and told", CORE_TASKS),
-    "T25-SEC-4": Entry("an audit trail with the auth context", CORE_TASKS, _IDENTITY),
+    "T25-SEC-4": Entry("an audit trail with the auth context", CORE_TASKS, _AUDIT),
     "T25-SEC-5": Entry("a tombstone tells expired from unknown for a day, to the owner only", CORE_TASKS),
     "T25-SEC-6": Entry("a task belongs to the endpoint where it was made", CORE_TASKS),
     # HTTP
@@ -162,12 +163,15 @@ ENTRIES: dict[str, Entry] = {
     "OWN-ADOPT": Entry("the embedded server outlives a killed gateway and is adopted by the next", OWN),
     "OWN-LIMITS": Entry("bad input gets the right error and changes nothing", OWN),
     "OWN-BYTES": Entry("what is not ours stays as it was written", OWN),
+    "OWN-TOKEN": Entry("a token that is not exactly right is refused before anything is written", OWN),
+    "OWN-KEYS": Entry("keys of issuers are renewed, survive an hour of outage, and stop working when removed", OWN),
+    "OWN-RESOURCE": Entry("what a client needs to get a token is told from the configuration only", CORE_AUTHORIZATION),
     "OWN-QUIET": Entry("no argument, result or token in logs, metrics and errors", OWN),
     "OWN-PURE": Entry("core, wire and policy do no I/O", OWN),
     "OWN-ERRORS": Entry("every refusal has the code and status of the one table", OWN),
     "OWN-CONFIG": Entry("every problem of a configuration is reported at once with file and line", OWN),
     "OWN-SCHEMA": Entry("records carry a schema number; an unknown one is refused", OWN),
-    "OWN-HEALTH": Entry("liveness speaks of the process, readiness of its store", OWN),
+    "OWN-HEALTH": Entry("liveness speaks of the process, readiness of its store and of the keys of issuers", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
     "OWN-DRAIN": Entry("a stopped gateway lets running calls finish and tells the truth about the rest", OWN),
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config.load import Loaded, Problem, load_config
+from gateway.edge.keys import key_problem
 
 WRONG = 2
 """Exit status when the configuration is wrong."""
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def load_or_report(path: Path) -> Loaded | None:
     """The configuration, or None after printing every problem."""
-    loaded = load_config(path)
+    loaded = load_config(path, key_problem)
     if isinstance(loaded, Loaded):
         return loaded
     report(loaded)

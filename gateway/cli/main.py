@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway import __version__
-from gateway.cli import check, explain, serve
+from gateway.cli import check, explain, serve, token
 
 _LISTEN = "127.0.0.1:8080"
 _ADMIN = "127.0.0.1:8081"
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     _serve(commands)
     _check(commands)
     _explain(commands)
+    _token(commands)
     return top
 
 
@@ -73,3 +74,20 @@ def _explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     command.add_argument("--upstream", metavar="NAME", required=True)
     command.add_argument("--tool", metavar="NAME", required=True)
     command.set_defaults(run=explain.run)
+
+
+def _token(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "token",
+        help="make a signed token for development",
+        description="Prints a token, and on standard error the [auth] section that accepts it. Its key is made once.",
+        epilog="example: mcp-task-gateway token --subject ada --tenant lab --scopes reports:run",
+    )
+    command.add_argument("--subject", metavar="S", required=True, help="who the token names")
+    command.add_argument("--tenant", metavar="T", required=True, help="the tenant that it names")
+    command.add_argument("--scopes", metavar="A,B", default="", help="what it allows (nothing)")
+    command.add_argument("--issuer", metavar="I", default=token.ISSUER, help=f"its issuer ({token.ISSUER})")
+    command.add_argument("--audience", metavar="URL", default=token.AUDIENCE, help=f"for whom ({token.AUDIENCE})")
+    command.add_argument("--ttl-s", metavar="N", type=int, default=token.TTL_S, help=f"seconds ({token.TTL_S})")
+    command.add_argument("--key", metavar="FILE", type=Path, default=token.KEY, help=f"the private key ({token.KEY})")
+    command.set_defaults(run=token.run)

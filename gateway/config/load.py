@@ -5,15 +5,16 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
 from gateway.config import models
 from gateway.config.findings import examine
+from gateway.config.identity import Issuer
 from gateway.config.models import Config, Upstream, is_store_url
 from gateway.config.positions import key_lines, line_of
 from gateway.policy import model as policy_model
@@ -22,6 +23,9 @@ from gateway.policy.model import PolicyFile, Settings
 from gateway.policy.shape import Finding, Path
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+KeyProblem: TypeAlias = Callable[[str, bytes, Collection[str]], str | None]
+"""What is wrong with a key file, from the name of its setting, its content and the algorithms it must serve."""
 
 
 @dataclass(frozen=True, order=True)
@@ -94,11 +98,14 @@ class _File:
             self.problem(next((path for path in paths if path in self._lines), paths[0]), found.message)
         return findings
 
-    def tables(self, name: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        """The table `[name]`, or each of `[[name]]`; what is no table is refused elsewhere."""
-        value = self.values.get(name)
-        entries = [((name, index), entry) for index, entry in enumerate(value)] if isinstance(value, list) else []
-        yield from ((path, table) for path, table in [((name,), value), *entries] if isinstance(table, dict))
+    def tables(self, *names: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """The table `[name]`, or each of `[[name]]`, by its dotted name; what is no table is refused elsewhere."""
+        value: Any = self.values
+        base: Path = names
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        entries = [((*base, index), entry) for index, entry in enumerate(value)] if isinstance(value, list) else []
+        yield from ((path, table) for path, table in [(base, value), *entries] if isinstance(table, dict))
 
     def refuse_repeated(self, name: str, key: str) -> None:
         """Notes each value of a key that an earlier entry of `[[name]]` has too."""
@@ -114,8 +121,11 @@ class _File:
         self.problems.append(Problem(self.name, line, key, message))
 
 
-def load_config(path: FilePath) -> Loaded | list[Problem]:
-    """The configuration with all its policies, or all problems in the order of files and lines."""
+def load_config(path: FilePath, key_problem: KeyProblem | None = None) -> Loaded | list[Problem]:
+    """The configuration with all its policies, or all problems in the order of files and lines.
+
+    Key files are always read; what is in them is for `key_problem`, as keys are known to the edge only.
+    """
     file = _File(path)
     if file.problems:
         return file.problems
@@ -123,6 +133,7 @@ def load_config(path: FilePath) -> Loaded | list[Problem]:
     file.refuse_repeated("upstreams", "name")
     _refuse_unbuilt_config(file)
     _check_references(file, path.parent)
+    _check_key_files(file, path.parent, key_problem)
     policies, problems = [], set(file.problems)
     for _, table in file.tables("upstreams"):
         policy = table.get("policy")
@@ -200,6 +211,28 @@ def _check_references(file: _File, base: FilePath) -> None:
         else:
             if path[0] == "store" and value != reference and not is_store_url(value):
                 file.problem(path, "what it refers to is no embedded:DIRECTORY, redis://, rediss:// or unix://")
+
+
+def _check_key_files(file: _File, base: FilePath, key_problem: KeyProblem | None) -> None:
+    for path, entry in file.tables("auth", "issuers"):
+        written = entry.get("algorithms", Issuer.model_fields["algorithms"].default)
+        algorithms = [name for name in written if isinstance(name, str)] if isinstance(written, (list, tuple)) else []
+        for source in ("public_key_file", "jwks_file"):
+            name = entry.get(source)
+            if isinstance(name, str) and name:
+                wrong = _key_file_problem(source, base / name, algorithms, key_problem)
+                if wrong is not None:
+                    file.problem((*path, source), wrong)
+
+
+def _key_file_problem(
+    source: str, path: FilePath, algorithms: Collection[str], key_problem: KeyProblem | None
+) -> str | None:
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    return None if key_problem is None else key_problem(source, content, algorithms)
 
 
 class _Entry(Settings):

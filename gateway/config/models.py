@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from gateway.config.identity import Issuer, check_public_url, repeated
 from gateway.policy.shape import STRICT, Finding, Many, refuse
 
 _MAX_PORT: Final = 65_535
@@ -72,6 +73,13 @@ class Server(Section):
     drain_deadline_s: float = Field(default=60, ge=0)
 
     _listen = field_validator("listen")(check_listen)
+    _public_url = field_validator("public_url")(check_public_url)
+
+    @property
+    def origin(self) -> str:
+        """What the URLs of endpoints begin with: `public_url`, else the listener's own address."""
+        host, port = split_listen(self.listen)
+        return self.public_url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Admin(Section):
@@ -133,7 +141,12 @@ class Auth(Section):
     """Who calls. `none` serves a loopback listener only."""
 
     mode: Literal["none", "jwt"] = "none"
-    issuers: Many[Mapping[str, object]] = ()
+    issuers: Many[Issuer] = ()
+
+    @model_validator(mode="after")
+    def _unique(self) -> "Auth":
+        refuse(repeated(self.issuers))
+        return self
 
 
 class Secrets(Section):
@@ -216,14 +229,29 @@ def _contradictions(config: Config) -> Iterator[Finding]:
     if config.auth.mode == "none" and not is_loopback(config.server.listen):
         message = 'must be a loopback address, such as 127.0.0.1:8080, while auth.mode is "none"'
         yield Finding((("server", "listen"), ("auth", "mode")), message)
+    yield from _identities(config)
     if config.admin.token is None and not is_loopback(config.admin.listen):
         message = "must be a loopback address, such as 127.0.0.1:8081, while there is no admin.token"
         yield Finding((("admin", "listen"), ("admin", "token")), message)
 
 
+def _identities(config: Config) -> Iterator[Finding]:
+    server, auth = config.server, config.auth
+    if auth.mode == "none":
+        if auth.issuers:
+            yield Finding((("auth", "issuers"), ("auth", "mode")), 'has no effect while auth.mode is "none"')
+        return
+    if not auth.issuers:
+        message = 'must have at least one entry while auth.mode is "jwt": [[auth.issuers]]'
+        yield Finding((("auth", "issuers"), ("auth", "mode")), message)
+    fixed = is_loopback(server.listen) and split_listen(server.listen)[1] != 0
+    if server.public_url is None and not fixed:
+        message = "needs server.public_url beside it: tokens are made for the address that clients use"
+        yield Finding((("server", "public_url"), ("server", "listen")), message)
+
+
 NOT_BUILT: Final = frozenset(
     {
-        "server.public_url",
         "server.workers",
         "admin.token",
         "store.shards",
@@ -231,8 +259,6 @@ NOT_BUILT: Final = frozenset(
         "secrets.keys",
         "secrets.encrypt_at_rest",
         "sessions.max_per_principal",
-        "auth.mode",
-        "auth.issuers",
         "upstreams.transport",
         "upstreams.session_scope",
         "upstreams.max_sessions",

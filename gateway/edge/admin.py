@@ -4,6 +4,7 @@ import asyncio
 
 from aiohttp import web
 
+from gateway.edge.auth import Authenticator
 from gateway.store.port import Store, StoreAway
 from gateway.telemetry import Telemetry
 
@@ -11,8 +12,9 @@ from gateway.telemetry import Telemetry
 class Admin:
     """Liveness speaks of this process only, readiness of what it needs to take requests."""
 
-    def __init__(self, store: Store, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, telemetry: Telemetry, authenticator: Authenticator) -> None:
         self._store = store
+        self._authenticator = authenticator
         self._telemetry = telemetry
         self.draining = False
 
@@ -30,6 +32,8 @@ class Admin:
     async def _ready(self, _: web.Request) -> web.Response:
         if self.draining:
             return web.Response(status=503, text="draining\n")
+        if not self._authenticator.ready:
+            return web.Response(status=503, text="the keys of an issuer were never there\n")
         try:
             await self._store.check()
         except StoreAway:

@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.calls import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.auth import Authenticator
+from gateway.edge.resource import WELL_KNOWN, Resources
 from gateway.edge.streams import KEEP_ALIVE_S, respond, written
 from gateway.service import Service
 from gateway.telemetry import Telemetry
@@ -30,8 +31,8 @@ class FrontDoor:
         hosts: Hosts,
         telemetry: Telemetry,
         authenticator: Authenticator,
+        resources: Resources,
         *,
-        public_url: str,
         max_body_bytes: int,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
@@ -41,7 +42,7 @@ class FrontDoor:
         self._hosts = hosts
         self._telemetry = telemetry
         self._authenticator = authenticator
-        self._public_url = public_url.rstrip("/")
+        self._resources = resources
         self._max_body = max_body_bytes
         self._keep_alive_s = keep_alive_s
 
@@ -52,17 +53,20 @@ class FrontDoor:
             app.router.add_post(path, self._post)
             app.router.add_delete(path, self._delete)
             app.router.add_route("GET", path, self._no_method)
+        if self._resources.issuers:
+            for path in ("", "/mcp", "/{upstream}/mcp"):
+                app.router.add_get(f"{WELL_KNOWN}{path}", self._metadata)
         return app
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         started = time.perf_counter()
         endpoint = self._endpoint(request)
-        principal = await self._principal(request, endpoint)
+        principal = await self._principal(request)
         inbound = await self._inbound(request) if isinstance(principal, Principal) else principal
         if isinstance(inbound, Rejected):
             era, method = inbound.era, "rejected"
             answer = reply.refusal(inbound.id, inbound.reject, era)
-            response: web.StreamResponse = written(self._challenged(answer, endpoint))
+            response: web.StreamResponse = written(self._challenged(answer, request, endpoint))
         else:
             era, method = inbound.speech.era, type(inbound.intent).__name__
             response, answer = await self._answer(request, endpoint, cast("Principal", principal), inbound)
@@ -82,7 +86,7 @@ class FrontDoor:
         try:
             found = await self._service.handle(endpoint, principal, inbound)
             if isinstance(found, Reply):
-                return written(self._challenged(found, endpoint)), found
+                return written(self._challenged(found, request, endpoint)), found
             return await respond(request, found, self._keep_alive_s)
         except (ConnectionError, web.HTTPException):
             raise
@@ -91,30 +95,35 @@ class FrontDoor:
             answer = reply.refusal(id_of(inbound.intent), Reject("internal", "Internal error"), inbound.speech.era)
             return written(answer), answer
 
-    async def _principal(self, request: web.Request, endpoint: Endpoint) -> Principal | Rejected:
+    async def _principal(self, request: web.Request) -> Principal | Rejected:
         """Host and Origin first, then the token."""
         refused = self._hosts.refuses(request.host, request.headers.get("Origin"))
         if refused is not None:
             return Rejected(Reject("origin", refused), Era.LEGACY)
         authorization = request.headers.getall("Authorization", [])
-        found = await self._authenticator.identify(authorization, self._resource(endpoint))
+        resource = self._resources.url(request.match_info.get("upstream"))
+        found = await self._authenticator.identify(authorization, resource)
         return Rejected(found, Era.LEGACY) if isinstance(found, Reject) else found
 
-    def _resource(self, endpoint: Endpoint) -> str:
-        """The URL that clients use for this endpoint: the audience of its tokens."""
-        return f"{self._public_url}/{endpoint.name}/mcp"
-
-    def _challenged(self, answer: Reply, endpoint: Endpoint) -> Reply:
+    def _challenged(self, answer: Reply, request: web.Request, endpoint: Endpoint) -> Reply:
         """A refusal for want of a token or of a scope, with the header that says what is wanted."""
-        del endpoint
-        return answer
+        return self._resources.challenged(answer, request.match_info.get("upstream"), endpoint.policy.scopes)
+
+    async def _metadata(self, request: web.Request) -> web.StreamResponse:
+        """RFC 9728: open to everybody who may talk to this listener at all."""
+        endpoint = self._endpoint(request)
+        refused = self._hosts.refuses(request.host, None)
+        if refused is not None:
+            return written(reply.refusal(None, Reject("origin", refused), Era.LEGACY))
+        body = self._resources.document(request.match_info.get("upstream"), endpoint.name, endpoint.policy.scopes)
+        return web.Response(body=body, content_type="application/json")
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
         endpoint = self._endpoint(request)
-        principal = await self._principal(request, endpoint)
+        principal = await self._principal(request)
         if isinstance(principal, Rejected):
             answer = reply.refusal(None, principal.reject, Era.LEGACY)
-            return written(self._challenged(answer, endpoint))
+            return written(self._challenged(answer, request, endpoint))
         session = request.headers.get(SESSION_HEADER)
         if session is None:
             return await self._no_method(request)

@@ -1,6 +1,6 @@
 """`decide()`: may this call be a task, and within which limits. No I/O, no state, no clock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -59,11 +59,13 @@ class Policy:
     """A policy file made ready: the best rule of each name is found once."""
 
     def __init__(self, file: PolicyFile, source: str) -> None:
-        """`source` is what `Decision.rule` names, a path or a phrase."""
+        """`source` is what `Decision.rule` names, a path or a phrase. `scopes` are all that some rule asks for."""
         self.source = source
         self.defaults = file.defaults
         self._rules = tuple((rule, overlay(file.defaults, rule)) for rule in _by_precedence(file.tools))
         self._found: dict[str, tuple[Settings, str]] = {}
+        every = (self.defaults, *(settings for _, settings in self._rules))
+        self.scopes = sorted({scope for settings in every for scope in scopes_of(settings)})
 
     def settings(self, tool: str) -> tuple[Settings, str]:
         """The settings for a tool and the rule they come from: exact name before glob, longer glob before shorter."""
@@ -86,6 +88,11 @@ class Policy:
             if rule.match == tool or fnmatchcase(tool, rule.match):
                 return settings, f'{self.source}: [[tools]] match = "{rule.match}"'
         return self.defaults, f"{self.source}: [defaults]"
+
+
+def scopes_of(settings: Settings) -> Sequence[str]:
+    """Every scope that these settings ask for."""
+    return (*settings.create_scopes, *settings.read_scopes, *settings.cancel_scopes)
 
 
 _REMEMBERED: Final = 10_000

@@ -15,6 +15,8 @@ from gateway.policy.shape import STRICT, Finding, Many, refuse
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 EffectName: TypeAlias = Literal["read_only", "idempotent", "consequential"]
 OnLost: TypeAlias = Literal["retry", "reconcile", "unknown"]
+Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
+"""RFC 6749, 3.3: what can stand between quotes in a header, and between spaces in a token."""
 
 
 class Settings(BaseModel):
@@ -53,9 +55,9 @@ class Settings(BaseModel):
     fallback: Literal["sync", "status_tools", "handoff", "refuse"] = "sync"
     sync_timeout_s: int = Field(default=50, ge=1)
     on_switch: Literal["refuse", "sync"] = "refuse"
-    create_scopes: Many[str] = ()
-    read_scopes: Many[str] = ()
-    cancel_scopes: Many[str] = ()
+    create_scopes: Many[Scope] = ()
+    read_scopes: Many[Scope] = ()
+    cancel_scopes: Many[Scope] = ()
     ledger_retention_days: int = Field(default=90, ge=1)
     redact: Many[str] = ()
     arguments_schema: str = "upstream"

@@ -10,12 +10,13 @@ from gateway.wire.errors import Era, Reject
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One message, ready to be written. `reason` is the word of a refusal, for logs and metrics."""
+    """One message, ready to be written. `reason` and `data` are those of a refusal, for whoever adds to it."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    data: Mapping[str, object] = field(default_factory=dict)
 
 
 ACCEPTED: Final = Reply(202, b"")
@@ -38,4 +39,5 @@ def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
 
 def refusal(request_id: bytes | None, reject: Reject, era: Era) -> Reply:
     """A refusal."""
-    return Reply(reject.http(era), jsonrpc.refusal(request_id, reject, era), reason=reject.reason)
+    body = jsonrpc.refusal(request_id, reject, era)
+    return Reply(reject.http(era), body, reason=reject.reason, data=reject.data)

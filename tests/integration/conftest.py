@@ -10,7 +10,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config.load import Loaded, Site
-from gateway.config.models import Admin, Config, Runner, Server, Store, Upstream
+from gateway.config.models import Admin, Auth, Config, Runner, Server, Store, Upstream
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
 from gateway.telemetry import Telemetry
@@ -50,12 +50,22 @@ class Harness:
         self.log = io.StringIO()
         self.gateways: list[Gateway] = []
 
-    async def start(self, policy: dict | None = None, *, names=("reports",), drain_s=5.0, **runner) -> Client:
+    async def start(
+        self,
+        policy: dict | None = None,
+        *,
+        names=("reports",),
+        drain_s=5.0,
+        auth: Auth | None = None,
+        public_url: str | None = None,
+        **runner,
+    ) -> Client:
         """A new gateway, and a client of it."""
         file = PolicyFile.model_validate(policy or POLICY)
         upstreams = tuple(Upstream(name=name, url=self.upstream.url) for name in names)
         config = Config(
-            server=Server(listen="127.0.0.1:0", drain_deadline_s=drain_s),
+            server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
+            auth=auth or Auth(),
             admin=Admin(listen="127.0.0.1:0"),
             store=Store(url=self.store_url, timeout_s=1),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),

@@ -267,7 +267,7 @@ def test_the_version_is_the_one_of_the_package(capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ([], ["serve", "check", "explain", "--version", "run the gateway"]),
+        ([], ["serve", "check", "explain", "token", "--version", "run the gateway"]),
         (["serve"], ["--config FILE", "--upstream URL", "--policy FILE", "--listen HOST:PORT", "--admin HOST:PORT"]),
         (
             ["serve"],
@@ -275,6 +275,8 @@ def test_the_version_is_the_one_of_the_package(capsys):
         ),
         (["check"], ["--config FILE", "example: mcp-task-gateway check"]),
         (["explain"], ["--config FILE", "--upstream NAME", "--tool NAME", "example: mcp-task-gateway explain"]),
+        (["token"], ["--subject S", "--tenant T", "--scopes A,B", "--issuer I", "--audience URL", "--ttl-s N"]),
+        (["token"], ["--key FILE", "(dev-key.pem)", "(3600)", "example: mcp-task-gateway token"]),
     ],
 )
 def test_help_names_every_option_and_gives_an_example(capsys, monkeypatch, command, words):
@@ -291,6 +293,7 @@ def test_help_names_every_option_and_gives_an_example(capsys, monkeypatch, comma
         ([], "the following arguments are required: COMMAND"),
         (["check"], "the following arguments are required: --config"),
         (["explain", "--config", "c"], "the following arguments are required: --upstream, --tool"),
+        (["token"], "the following arguments are required: --subject, --tenant"),
         (["serve"], "one of the arguments --config --upstream is required"),
         (["serve", "--config", "c", "--upstream", "u"], "not allowed with argument --config"),
         (["serve", "--config", "c", "--unheard-of"], "unrecognized arguments: --unheard-of"),

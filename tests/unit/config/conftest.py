@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import Loaded, load_config, load_policy
+from gateway.edge.keys import key_problem
 from gateway.policy.decide import Policy
 
 Load = Callable[..., list[str] | Loaded]
@@ -27,7 +28,7 @@ def load(folder: Path) -> Load:
         for name, text in policies.items():
             Path(f"{name}.toml").write_text(text)
         Path("config.toml").write_bytes(config if isinstance(config, bytes) else config.encode())
-        loaded = load_config(Path("config.toml"))
+        loaded = load_config(Path("config.toml"), key_problem)
         return [str(problem) for problem in loaded] if isinstance(loaded, list) else loaded
 
     return run

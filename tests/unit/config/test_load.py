@@ -220,7 +220,6 @@ def test_a_section_of_a_wrong_shape_is_one_problem(load, newline):
 
 
 OTHER_VALUES = {
-    "server.public_url": '"https://x"',
     "server.workers": "2",
     "admin.token": '"env:HOME"',
     "store.shards": "2",
@@ -228,8 +227,6 @@ OTHER_VALUES = {
     "secrets.keys": '[{ id = "k", value = "SECRET-123" }]',
     "secrets.encrypt_at_rest": "true",
     "sessions.max_per_principal": "51",
-    "auth.mode": '"jwt"',
-    "auth.issuers": '[{ issuer = "https://x" }]',
     "upstreams.transport": '"auto"',
     "upstreams.session_scope": '"shared"',
     "upstreams.max_sessions": "1",

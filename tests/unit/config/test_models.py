@@ -313,7 +313,9 @@ def test_without_authentication_only_this_machine_is_served():
     assert examine(Config, {"upstreams": [UPSTREAM], "server": {"listen": "0.0.0.0:80"}}) == [
         Finding((("server", "listen"), ("auth", "mode")), message)
     ]
-    assert messages(Config, upstreams=[UPSTREAM], server={"listen": "0.0.0.0:80"}, auth={"mode": "jwt"}) == []
+    public = {"listen": "0.0.0.0:80", "public_url": "https://gw.example"}
+    issuers = [{"issuer": "https://idp.example", "jwks_url": "https://idp.example/jwks"}]
+    assert messages(Config, upstreams=[UPSTREAM], server=public, auth={"mode": "jwt", "issuers": issuers}) == []
 
 
 @requirement("OWN-CONFIG")

@@ -169,9 +169,6 @@ OTHER_SETTINGS = {
     "input_timeout_s": "1",
     "fallback": '"refuse"',
     "on_switch": '"sync"',
-    "create_scopes": '["s"]',
-    "read_scopes": '["s"]',
-    "cancel_scopes": '["s"]',
     "redact": '["/a"]',
     "arguments_schema": '"none"',
     "authorize": '[{ argument = "/a", in_claim = "b" }]',
@@ -221,9 +218,6 @@ input_phase = "during"
 input_timeout_s = 600
 fallback = "sync"
 on_switch = "refuse"
-create_scopes = []
-read_scopes = []
-cancel_scopes = []
 redact = []
 arguments_schema = "upstream"
 authorize = []
@@ -245,3 +239,22 @@ def test_a_bound_of_the_whole_upstream_stands_in_the_defaults_only(check):
 
 def test_a_valid_policy_is_named_by_its_path_as_it_was_given(check):
     assert check("version = 1\n").source == "p.toml"
+
+
+@requirement("T25-SEC-2", "OWN-CONFIG")
+def test_scopes_are_words_that_fit_into_a_token_and_a_header(check):
+    policy = check('version = 1\n[defaults]\ncreate_scopes = ["reports:run", "https://gw.example/x"]\n')
+    assert policy.scopes == ["https://gw.example/x", "reports:run"]
+    problems = check('version = 1\n[defaults]\nread_scopes = ["a b", "", "a\\"b", "é"]\n')
+    assert [problem.split(": must")[0] for problem in problems] == [
+        f"p.toml:3: defaults.read_scopes.{index}" for index in range(4)
+    ]
+
+
+@requirement("OWN-RESOURCE")
+def test_the_scopes_of_a_policy_are_those_of_all_its_rules(check):
+    policy = check(
+        'version = 1\n[defaults]\ncreate_scopes = ["c"]\nread_scopes = ["r"]\n'
+        '[[tools]]\nmatch = "x"\ncancel_scopes = ["x", "r"]\n[[tools]]\nmatch = "y"\ncreate_scopes = []\n'
+    )
+    assert policy.scopes == ["c", "r", "x"]

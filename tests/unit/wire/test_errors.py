@@ -25,6 +25,8 @@ TABLE = [
     ("arguments", -32602, 200, -32602, 200, False),
     ("session", -32600, 404, None, None, False),
     ("session_missing", -32600, 400, None, None, False),
+    ("unauthenticated", -32600, 401, -32600, 401, False),
+    ("forbidden", -32600, 403, -32600, 403, False),
     ("origin", -32600, 403, -32600, 403, False),
     ("quota", 42902, 200, 42902, 200, True),
     ("store_away", 50303, 200, 50303, 200, True),

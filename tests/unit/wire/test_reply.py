@@ -70,6 +70,5 @@ def test_an_error_of_the_upstream_passes_but_for_codes_that_the_era_reserves(era
 def test_a_refusal_has_the_status_of_its_era(request_id, written, era, status, code):
     error = b'{"code":' + code + b',"message":"m","data":{"reason":"task_required","retryable":false,"limit":3}}'
     found = reply.refusal(request_id, Reject("task_required", "m", {"limit": 3}), era)
-    assert found == Reply(
-        status, b'{"jsonrpc":"2.0","id":' + written + b',"error":' + error + b"}", {}, "task_required"
-    )
+    body = b'{"jsonrpc":"2.0","id":' + written + b',"error":' + error + b"}"
+    assert found == Reply(status, body, {}, "task_required", {"limit": 3})
