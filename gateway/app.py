@@ -25,6 +25,7 @@ from gateway.runner import Limits, Runner, Site
 from gateway.service import Service
 from gateway.store.embedded import Embedded
 from gateway.store.redis import RedisStore, connect
+from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.http import HttpUpstream
@@ -32,6 +33,8 @@ from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
 _LAST_WORDS_S = 5.0
+_ANONYMOUS_TTL_MS = 3_600_000
+"""How long tasks are kept at most whose callers are not told apart."""
 
 
 class Gateway:
@@ -45,6 +48,7 @@ class Gateway:
         self._stack = AsyncExitStack()
         self._runner: Runner | None = None
         self._admin: Admin | None = None
+        self._service: Service | None = None
         self.door: FrontDoor | None = None
         self.wake: Wake | None = None
         self.address = ""
@@ -65,13 +69,25 @@ class Gateway:
         await store.check()
         endpoints = self._endpoints()
         wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
-        runner = self._make_runner(store, wake, endpoints, config)
+        streams = StreamStore(store)
+        runner = self._make_runner(store, streams, wake, endpoints, config)
         wake.on_stop = runner.stop
         background = Background(lambda error: telemetry.fault("background", error))
-        records = Records(store, wake, background, telemetry, new_id=new_id, jitter=random.random, nudge=runner.nudge)
-        calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
         authenticator = await self._authenticator(config)
-        service = Service(records, calls, background, telemetry, new_id, lists_tasks=authenticator.tells_apart)
+        records = Records(
+            store,
+            wake,
+            background,
+            telemetry,
+            ttl_cap_ms=None if authenticator.tells_apart else _ANONYMOUS_TTL_MS,
+            new_id=new_id,
+            jitter=random.random,
+            nudge=runner.nudge,
+        )
+        calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
+        service = self._service = Service(
+            records, calls, streams, wake, background, telemetry, new_id, lists_tasks=authenticator.tells_apart
+        )
         hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
         door = self.door = FrontDoor(
             service,
@@ -107,6 +123,8 @@ class Gateway:
             self._admin.draining = True
         if self._runner is not None:
             self._runner.pause()
+        if self._service is not None:
+            self._service.drain()
         self._telemetry.log.info("stopping")
         await self._stack.aclose()
 
@@ -143,7 +161,9 @@ class Gateway:
     def _headers(self, config: UpstreamConfig) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in config.headers.items()}
 
-    def _make_runner(self, store: RedisStore, wake: Wake, endpoints: Mapping[str, Endpoint], config: Config) -> Runner:
+    def _make_runner(
+        self, store: RedisStore, streams: StreamStore, wake: Wake, endpoints: Mapping[str, Endpoint], config: Config
+    ) -> Runner:
         sites = {name: Site(endpoint.upstream, endpoint.policy) for name, endpoint in endpoints.items()}
         limits = Limits(
             concurrency=config.runner.concurrency,
@@ -151,7 +171,7 @@ class Gateway:
             takeover_grace_s=config.runner.takeover_grace_s,
             cancel_grace_s=config.runner.cancel_grace_s,
         )
-        return Runner(store, sites, limits, new_id(), self._telemetry, wake, random.random)
+        return Runner(store, streams, sites, limits, new_id(), self._telemetry, wake, random.random)
 
     async def _listen(self, app: web.Application, listen: str) -> str:
         # A client that goes away ends its handler; work that must go on is never the handler's own.

@@ -10,6 +10,7 @@ from msgspec import Raw
 from gateway.core import engine
 from gateway.core.engine import Refused
 from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Principal, Task, TaskState
+from gateway.first import FIRST_S, MORE_S, InputFirst
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode, Policy
 from gateway.policy.model import Settings
@@ -18,13 +19,15 @@ from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import Call, Link, NotSent, OnProgress, OutcomeUnknown, Upstream
-from gateway.wire import jsonrpc, reply, tasks_2025, tasks_ext, work
+from gateway.wire import jsonrpc, reply, sse, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
 from gateway.wire.intent import TASKS_2025, CallTool, Speech, TaskAsk
 from gateway.wire.jsonrpc import Members, Response
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
+_FORMS: Final = '{"elicitation":{"form":{}}}'
+"""What a client can be asked that declares the extension, and nothing else although it can answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Calls:
         self._background = background
         self._telemetry = telemetry
         self._grace_s = cancel_grace_s + _GRACE_S
+        self._input_first = InputFirst(records)
 
     async def serve(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reply | Pending:
         """The answer to a `tools/call`. Raises StoreAway."""
@@ -87,17 +91,27 @@ class Calls:
 
     async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
         settings = decision.settings
-        hidden = decision.mode is not Mode.TASK
+        asks_first = _asks_first(decision) and caller.era is Era.MODERN
+        if asks_first and call.request_state is not None:
+            resumed = await self._input_first.resume(caller.owner, call, settings)
+            if isinstance(resumed, Reject):
+                return reply.refusal(call.id, resumed, caller.era)
+            return self._awaited(caller, call, resumed, decision)
+        hidden = decision.mode is not Mode.TASK or asks_first
         arguments = work.forwarded(call.params)
-        asker = _asker(caller, call, decision.mode)
+        asker = _asker(caller, call, decision.mode, assume_elicitation=settings.assume_elicitation)
         task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):
             return reply.refusal(call.id, task, caller.era)
         if not hidden:
             return created(call.id, task, caller.era)
         ref = Ref(caller.owner, task.id)
-        serve = self._inline if decision.mode is Mode.INLINE else self._sync
-        answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=task.id)
+        return self._awaited(caller, call, ref, decision)
+
+    def _awaited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
+        settings = decision.settings
+        serve = self._sync if decision.mode is Mode.SYNC else self._first if _asks_first(decision) else self._inline
+        answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=ref.id)
 
         def close() -> None:
             answer.cancel()
@@ -106,10 +120,21 @@ class Calls:
 
         return Pending(answer, close, streamed=decision.mode is Mode.SYNC)
 
+    async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
+        """TX-NEW-3: questions first, the task afterwards."""
+        patience = MORE_S if call.request_state is not None else max(FIRST_S, settings.inline_ms / 1000)
+        pair = await self._records.wait(ref, patience, or_asked=True)
+        asked = await self._input_first.question(call, ref, pair)
+        return asked or await self._promoted(caller, call, ref, settings, pair)
+
     async def _inline(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-4: the plain result if it comes in time, else the task."""
         pair = await self._records.wait(ref, settings.inline_ms / 1000, or_asked=True)
-        ttl = settings.ttl_default_s * 1000
+        return await self._promoted(caller, call, ref, settings, pair)
+
+    async def _promoted(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings, pair: Pair) -> Reply:
+        """A record that was waited for, handed out as a task unless it has ended."""
+        ttl = self._records.ttl_ms(call, settings)
         promotion = engine.Promote(ttl, settings.keep_result_s * 1000)
         if pair.task is not None and not pair.task.terminal:
             promoted = await self._records.change(ref, promotion, settings)
@@ -119,6 +144,8 @@ class Calls:
                     upstream=ref.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id
                 )
                 return created(call.id, task, caller.era)
+            if isinstance(promoted, Refused) and promoted.why is engine.Refusal.NOTHING_NEW:
+                return created(call.id, pair.task, caller.era)
             pair = await self._records.store.load(ref)
         return await self.final(call.id, ref, pair, caller.era)
 
@@ -263,13 +290,19 @@ def _out_of_sight(operation_id: str) -> Reject:
     return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
 
 
-def _asker(caller: Caller, call: CallTool, mode: Mode) -> Asker:
+def _asker(caller: Caller, call: CallTool, mode: Mode, *, assume_elicitation: bool) -> Asker:
     """A client without Tasks cannot be asked anything during its call."""
     capabilities = "{}" if mode is Mode.SYNC else caller.capabilities
+    if assume_elicitation and caller.speech.declares_tasks and capabilities == "{}":
+        capabilities = _FORMS
     if caller.era is Era.MODERN:
         return Asker(caller.owner, TASKS_EXTENSION, capabilities)
     token = None if call.progress_token is None else call.progress_token.decode()
     return Asker(caller.owner, TASKS_2025, capabilities, caller.speech.session or "", token)
+
+
+def _asks_first(decision: Decision) -> bool:
+    return decision.settings.input_phase == "before" and decision.mode in (Mode.TASK, Mode.INLINE)
 
 
 def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Reject | None:
@@ -302,6 +335,7 @@ def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnProgress | None:
         return None
 
     def relay(params: Members) -> None:
-        notes.put_nowait(jsonrpc.notification("notifications/progress", {**params, "progressToken": Raw(token)}))
+        note = jsonrpc.notification("notifications/progress", {**params, "progressToken": Raw(token)})
+        notes.put_nowait(sse.message(note))
 
     return relay

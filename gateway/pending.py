@@ -1,7 +1,7 @@
 """An answer that takes a while, as the request loop hands it to the edge."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,14 +10,18 @@ from gateway.wire.reply import Reply
 
 @dataclass(slots=True)
 class Pending:
-    """`answer` runs whoever listens; `notes` are messages to be written before it; `close` is for a client that left.
+    """`answer` runs whoever listens; `notes` are events to be written before it; `close` is for a client that left.
 
-    `streamed` tells whether it may take long enough to be written as an event stream.
+    `streamed` tells whether it may take long enough to be written as an event stream, `at_once` that it is a stream in
+    any case. `preamble` gives what such a stream begins with, once it is known that there is one. An answer without a
+    body ends a stream that is to be asked for again.
     """
 
     answer: "asyncio.Task[Reply]"
     close: Callable[[], None]
     streamed: bool = True
+    at_once: bool = False
+    preamble: Callable[[], Awaitable[bytes]] | None = None
     notes: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
 
 

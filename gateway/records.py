@@ -49,15 +49,20 @@ class Records:
         background: Background,
         telemetry: Telemetry,
         *,
+        ttl_cap_ms: int | None,
         new_id: Callable[[], str],
         jitter: Callable[[], float],
         nudge: Callable[[], None],
     ) -> None:
-        """`new_id` gives ids that nobody can guess, `nudge` tells the runner that there is work."""
+        """`new_id` gives ids that nobody can guess, `nudge` tells the runner that there is work.
+
+        `ttl_cap_ms` bounds how long tasks are kept whose callers are not told apart.
+        """
         self.store = store
         self._wake = wake
         self._background = background
         self._telemetry = telemetry
+        self._ttl_cap_ms = ttl_cap_ms
         self._new_id = new_id
         self._jitter = jitter
         self._nudge = nudge
@@ -78,6 +83,11 @@ class Records:
         if not hidden:
             self._telemetry.created(upstream=task.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id)
         return task
+
+    def ttl_ms(self, call: CallTool, settings: Settings) -> int:
+        """How long the task of a call is kept, from its creation."""
+        ttl = clamp_ttl(call, settings)
+        return ttl if self._ttl_cap_ms is None else min(ttl, self._ttl_cap_ms)
 
     async def wait(self, ref: Ref, timeout_s: float | None, *, or_asked: bool = False) -> Pair:
         """The pair once its task has ended or expired (or waits for input), or as it is when the time is over.
@@ -168,7 +178,7 @@ class Records:
             state=TaskState.WORKING,
             created_ms=now,
             updated_ms=now,
-            ttl_ms=deadline_ms + _HIDDEN_SLACK_MS if hidden else clamp_ttl(call, settings),
+            ttl_ms=deadline_ms + _HIDDEN_SLACK_MS if hidden else self.ttl_ms(call, settings),
             poll_interval_ms=interval if isinstance(interval, int) else 0,
             keep_result_ms=_HIDDEN_SLACK_MS if hidden else settings.keep_result_s * 1000,
             progress_token=asker.progress_token,

@@ -15,8 +15,10 @@ from gateway.core.engine import Command
 from gateway.core.model import Operation
 from gateway.holder import Held, Holder
 from gateway.policy.decide import Policy
+from gateway.progress import Progress
 from gateway.questions import Questions
 from gateway.store.port import Claim, ClaimAsk, ClaimKind, Store, StoreAway
+from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
@@ -55,6 +57,7 @@ class Runner:
     def __init__(
         self,
         store: Store,
+        streams: StreamStore,
         sites: Mapping[str, Site],
         limits: Limits,
         process: str,
@@ -63,6 +66,7 @@ class Runner:
         jitter: Callable[[], float],
     ) -> None:
         self._store = store
+        self._streams = streams
         self._sites = sites
         policies = {name: site.policy for name, site in sites.items()}
         self._holder = Holder(store, policies, telemetry, jitter)
@@ -213,8 +217,10 @@ class Runner:
         if not await self._holder.send(running):
             return
         settings, _ = site.policy.settings(running.operation.tool)
-        params = work.call_params(running.arguments)
-        call = Call(site.upstream.next_id(), "tools/call", params, settings.max_result_bytes)
+        call_id = site.upstream.next_id()
+        wants_progress = task is not None and task.progress_token is not None
+        params = work.call_params(running.arguments, call_id if wants_progress else None)
+        call = Call(call_id, "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
         await self._holder.finish(running, command, body)
 
@@ -234,7 +240,9 @@ class Runner:
         running.performing = True
         settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
         on_request = self._questions.asker(running, link, settings.input_timeout_s)
-        performing = asyncio.ensure_future(upstream.perform(link, call, None, on_request))
+        task = running.pair.task
+        progress = None if task is None or task.progress_token is None else Progress(self._streams, running.ref, task)
+        performing = asyncio.ensure_future(upstream.perform(link, call, progress, on_request))
         stopping = asyncio.ensure_future(running.stop.wait())
         try:
             await asyncio.wait(
@@ -254,6 +262,8 @@ class Runner:
             performing.cancel()
             with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
                 await performing
+            if progress is not None:
+                await progress.close()
 
     def _outcome(self, performing: "asyncio.Future[work.Response]", running: Held) -> tuple[Command, bytes]:
         try:

@@ -6,15 +6,19 @@ from typing import Final
 
 from mcp_types import SERVER_INFO_META_KEY
 
-from gateway.calls import Caller, Calls, Endpoint, answer_of, lacks_scope, store_away
+from gateway.calls import Caller, Calls, Endpoint, lacks_scope, store_away
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import OutcomeKind, Owner, Principal, Task, TaskState
+from gateway.core.model import Owner, Principal, Task
+from gateway.legacy_streams import LegacyStreams, final_2025
+from gateway.listening import Listening
 from gateway.pending import Background, Pending
 from gateway.policy.model import Settings
 from gateway.records import Records
-from gateway.store.keys import Ref
+from gateway.store.keys import Ref, owner_digest
 from gateway.store.port import Polled, Session, StoreAway, UnknownSchema
+from gateway.store.streams import StreamStore
+from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.wire import intent as want
 from gateway.wire import reply, tasks_2025, tasks_ext, tools
@@ -24,8 +28,10 @@ from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS, TASKS_2025, In
 from gateway.wire.jsonrpc import write
 from gateway.wire.render import SERVER_INFO
 from gateway.wire.reply import Reply
+from gateway.wire.sealed import seal, unseal
 
 _SESSION_HEADER: Final = "Mcp-Session-Id"
+_PAGE: Final = 50
 
 
 class Service:
@@ -35,6 +41,8 @@ class Service:
         self,
         records: Records,
         calls: Calls,
+        streams: StreamStore,
+        wake: Wake,
         background: Background,
         telemetry: Telemetry,
         new_id: Callable[[], str],
@@ -44,7 +52,10 @@ class Service:
         """`lists_tasks`: callers are told apart, so that each may be shown what is theirs (T25-CAP-2)."""
         self._records = records
         self._calls = calls
-        self._background = background
+        self._streams = streams
+        self._draining = asyncio.Event()
+        self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
+        self._listening = Listening(records, wake, background, self._draining)
         self._telemetry = telemetry
         self._new_id = new_id
         self._lists_tasks = lists_tasks
@@ -60,10 +71,35 @@ class Service:
             reject = Reject("internal", "this record was written by a newer release of the gateway")
             return reply.refusal(want.id_of(inbound.intent), reject, inbound.speech.era)
 
+    async def open_stream(
+        self, endpoint: Endpoint, principal: Principal, session_id: str, event_id: str | None
+    ) -> Reply | Pending:
+        """GET: the stream of a session, or the wait that `event_id` stands for (T25-HTTP-2, T25-RES-1)."""
+        owner = principal.owner_at(endpoint.name)
+        try:
+            session = await self._records.store.read_session(owner, session_id)
+            if session is None:
+                return reply.refusal(None, _no_session(), Era.LEGACY)
+            if event_id is None:
+                return self._legacy.session(owner, session_id, session)
+            found = await self._legacy.resume(owner, session_id, session, event_id)
+        except StoreAway:
+            return reply.refusal(None, store_away(), Era.LEGACY)
+        if found is None:
+            return reply.refusal(
+                None, Reject("invalid_request", "Last-Event-ID is not known: send the request anew"), Era.LEGACY
+            )
+        return found
+
+    def drain(self) -> None:
+        """Ends every stream: those that wait for a result can be resumed on another replica."""
+        self._draining.set()
+
     async def end_session(self, owner: Owner, session: str) -> Reply:
         """DELETE of a session. Its tasks stay."""
         try:
             known = await self._records.store.end_session(owner, session)
+            await self._streams.announce(owner)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
         return Reply(200, b"") if known else reply.refusal(None, _no_session(), Era.LEGACY)
@@ -95,10 +131,24 @@ class Service:
                 return reply.result(request_id, _DISCOVERED)
             case want.ListTools():
                 return await self._list_tools(endpoint, caller, intent)
+            case want.ListTasks():
+                return await self._list_tasks(endpoint, caller, intent)
+            case want.Listen():
+                return self._listen(endpoint, caller, intent)
+            case want.ClientAnswer():
+                settings = endpoint.policy.settings
+                return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0])
             case want.CallTool():
                 return await self._calls.serve(endpoint, caller, intent)
             case _:
                 return reply.ACCEPTED
+
+    def _listen(self, endpoint: Endpoint, caller: Caller, intent: want.Listen) -> Pending:
+        def may_read(task: Task) -> bool:
+            wanted = endpoint.policy.settings(task.tool)[0].read_scopes
+            return lacks_scope(caller.principal, wanted) is None
+
+        return self._listening.open(caller.principal, endpoint.name, intent, may_read)
 
     async def _initialize(self, owner: Owner, intent: want.Initialize) -> Reply:
         """T25-CAP-1, T25-CAP-3: a version that is served, and Tasks only in the revision that has them."""
@@ -122,8 +172,9 @@ class Service:
         if caller.era is Era.MODERN:
             return reply.result(intent.id, tools.modern_list(answer.body))
 
-        def support(tool: str) -> str:
-            return endpoint.policy.settings(tool)[0].task_support
+        def support(tool: str) -> str | None:
+            settings, _ = endpoint.policy.settings(tool)
+            return settings.task_support if settings.advertise_2025 else None
 
         return reply.result(intent.id, tools.legacy_list(answer.body, caller.version, support))
 
@@ -167,7 +218,9 @@ class Service:
             case want.GetTask():
                 return reply.result(intent.id, tasks_ext.detailed(task, polled.body))
             case want.GetResult():
-                return final_2025(intent.id, task, polled.body) if task.terminal else self._wait(intent.id, ref)
+                if task.terminal or polled.session is None:
+                    return final_2025(intent.id, task, polled.body)
+                return self._legacy.result(intent.id, ref, task, caller.speech.session or "", polled.session)
             case want.CancelTask():
                 return await self._cancel(endpoint, caller, intent, ref, task)
             case want.UpdateTask():
@@ -192,32 +245,26 @@ class Service:
             await self._records.change(ref, engine.Respond(answers), settings)
         return reply.result(intent.id, tasks_ext.ACKNOWLEDGED)
 
-    def _wait(self, request_id: bytes, ref: Ref) -> Pending:
-        """T25-RES-1: answers exactly once, when the task ends or expires."""
-
-        async def run() -> Reply:
-            pair = await self._records.wait(ref, None)
-            try:
-                body = await self._records.store.body(ref)
-            except StoreAway:
-                return reply.refusal(request_id, store_away(), Era.LEGACY)
-            return final_2025(request_id, pair.task, body)
-
-        answer = self._background.start(run(), "tasks-result")
-        return Pending(answer, lambda: cancel(answer))
-
-
-def cancel(answer: "asyncio.Task[Reply]") -> None:
-    """Nobody waits for this answer any more; what it waited for is untouched (T25-RES-4)."""
-    answer.cancel()
-
-
-def final_2025(request_id: bytes, task: Task | None, body: bytes | None) -> Reply:
-    """T25-RES-2, T25-RES-3: the tool's own answer, marked with the task it belongs to."""
-    has_result = task is not None and task.state is TaskState.DONE and task.outcome_kind is not OutcomeKind.ERROR
-    if task is not None and body is not None and has_result:
-        return reply.result(request_id, tasks_2025.final_result(task, body))
-    return answer_of(request_id, task, body, Era.LEGACY)
+    async def _list_tasks(self, endpoint: Endpoint, caller: Caller, intent: want.ListTasks) -> Reply:
+        """T25-LST-1: own tasks only, newest first; a cursor is good for the owner it was made for."""
+        if caller.version != TASKS_2025 or not self._lists_tasks:
+            return reply.refusal(intent.id, Reject("method", "Method not found"), Era.LEGACY)
+        if (reject := lacks_scope(caller.principal, endpoint.policy.defaults.read_scopes)) is not None:
+            return reply.refusal(intent.id, reject, caller.era)
+        bindings = ["cursor", owner_digest(caller.owner)]
+        secret = await self._records.store.secret()
+        after = None
+        if intent.cursor is not None:
+            payload = unseal(secret, bindings, intent.cursor)
+            if payload is None:
+                return reply.refusal(intent.id, Reject("not_found", "Invalid cursor"), Era.LEGACY)
+            after = (int(payload[0]), str(payload[1]))
+        page = await self._streams.page(caller.owner, after, _PAGE)
+        listed: dict[str, object] = {"tasks": [tasks_2025.flat(task) for task in page.tasks]}
+        if page.more:
+            last = page.tasks[-1]
+            listed["nextCursor"] = seal(secret, bindings, [last.created_ms, last.id])
+        return reply.result(intent.id, write(listed))
 
 
 def _no_session() -> Reject:

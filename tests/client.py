@@ -25,7 +25,7 @@ class Answer:
     @property
     def messages(self) -> list[dict[str, Any]]:
         if "event-stream" in self.headers.get("Content-Type", ""):
-            lines = [line[5:] for line in self.body.decode().splitlines() if line.startswith("data:")]
+            lines = [line[5:] for line in self.body.decode().splitlines() if line.startswith("data: {")]
             return [json.loads(line) for line in lines]
         return [json.loads(self.body)] if self.body else []
 
@@ -71,8 +71,9 @@ class Client:
     async def call(self, tool, arguments=None, **options) -> Answer:
         return await self.modern("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
 
-    async def initialize(self, version="2025-11-25") -> Answer:
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    async def initialize(self, version="2025-11-25", capabilities=None) -> Answer:
+        declared = capabilities or {}
+        params = {"protocolVersion": version, "capabilities": declared, "clientInfo": {"name": "t", "version": "1"}}
         answer = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         self.session = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"]}
         return answer

@@ -17,11 +17,7 @@ MODERN_HTTP = "2026-07-28 basic/transports/streamable-http"
 MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
-_INPUT = (
-    "questions of an upstream are not carried yet: none is declared upstream, and one that comes is refused at once"
-)
-_LIST = "tasks/list needs callers that are told apart, and this release serves a loopback listener without identities"
-_STREAMS = "only the streams of single requests are offered yet: no GET stream, no subscriptions/listen, no replay"
+_INPUT = "a plain call carries no questions yet: none is declared upstream for it, and one that comes is refused"
 _AUDIT = "log lines and metrics tell what happened and not to whom"
 _BRIDGE = "upstreams are called in revisions with a handshake, and only for tools"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
@@ -64,7 +60,7 @@ ENTRIES: dict[str, Entry] = {
         CORE_TASKS,
         "size and depth are checked; the tool's own schema is not yet, and `check` refuses another arguments_schema",
     ),
-    "T25-NEW-6": Entry("a progress token stays valid for the life of the task", CORE_TASKS, _STREAMS),
+    "T25-NEW-6": Entry("a progress token stays valid for the life of the task", CORE_TASKS),
     # tasks/get
     "T25-GET-1": Entry("a flat Task with RFC 3339 times and no related-task metadata", CORE_TASKS),
     "T25-GET-2": Entry("unknown, foreign, malformed and expired ids are -32602, foreign like unknown", CORE_TASKS),
@@ -76,8 +72,8 @@ ENTRIES: dict[str, Entry] = {
     "T25-RES-4": Entry("may be dropped and asked again until the ttl ends", CORE_TASKS),
     "T25-RES-5": Entry("a waiting stream sends a comment at least every 15 s", CORE_TASKS),
     # tasks/list
-    "T25-LST-1": Entry("own tasks only, newest first, protected cursors", CORE_TASKS, _LIST),
-    "T25-LST-2": Entry("lists what tasks/get finds", CORE_TASKS, _LIST),
+    "T25-LST-1": Entry("own tasks only, newest first, protected cursors", CORE_TASKS),
+    "T25-LST-2": Entry("lists what tasks/get finds", CORE_TASKS),
     # tasks/cancel
     "T25-CAN-1": Entry("answers cancelled once the record says so, and it stays so", CORE_TASKS),
     "T25-CAN-2": Entry("a terminal task is -32602 and untouched; of two cancels one wins", CORE_TASKS),
@@ -85,12 +81,12 @@ ENTRIES: dict[str, Entry] = {
     # states
     "T25-ST-1": Entry("only the transitions of the specification happen; terminal states are absorbing", CORE_TASKS),
     "T25-ST-2": Entry("isError makes a task failed, and its result stays retrievable", CORE_TASKS),
-    "T25-ST-3": Entry("status notifications on exactly one stream of the owner", CORE_TASKS, _STREAMS),
+    "T25-ST-3": Entry("status notifications on exactly one stream of the owner", CORE_TASKS),
     # input
-    "T25-INP-1": Entry("questions of the upstream reach the client and their answers the upstream", CORE_TASKS, _INPUT),
+    "T25-INP-1": Entry("questions of the upstream reach the client and their answers the upstream", CORE_TASKS),
     "T25-INP-2": Entry("what the client did not declare is refused upstream at once, and the task goes on", CORE_TASKS),
-    "T25-INP-3": Entry("nobody waits for input for ever", CORE_TASKS, _INPUT),
-    "T25-INP-4": Entry("progress of a task reaches the client", CORE_TASKS, _STREAMS),
+    "T25-INP-3": Entry("nobody waits for input for ever", CORE_TASKS),
+    "T25-INP-4": Entry("progress of a task reaches the client", CORE_TASKS),
     # isolation
     "T25-SEC-1": Entry("bound to issuer, subject and tenant, not to session, connection or token", CORE_TASKS),
     "T25-SEC-2": Entry("every operation authorizes anew", CORE_TASKS),
@@ -100,7 +96,7 @@ ENTRIES: dict[str, Entry] = {
     "T25-SEC-6": Entry("a task belongs to the endpoint where it was made", CORE_TASKS),
     # HTTP
     "T25-HTTP-1": Entry("a dropped connection cancels nothing", CORE_HTTP),
-    "T25-HTTP-2": Entry("GET stream, DELETE, 404 for ended sessions, resumption", CORE_HTTP, _STREAMS),
+    "T25-HTTP-2": Entry("GET stream, DELETE, 404 for ended sessions, resumption", CORE_HTTP),
     "T25-HTTP-3": Entry("batches at 2025-03-26", CORE_HTTP, "batches are refused in every revision"),
     # The extension: negotiation
     "TX-CAP-1": Entry("server/discover lists the extension and no tasks capability", EXTENSION),
@@ -112,7 +108,7 @@ ENTRIES: dict[str, Entry] = {
     # creation
     "TX-NEW-1": Entry("CreateTaskResult is flat, with ttlMs and pollIntervalMs", EXTENSION),
     "TX-NEW-2": Entry("sent only once tasks/get would find the task", EXTENSION),
-    "TX-NEW-3": Entry("input before the work by multi round-trip requests", EXTENSION, _INPUT),
+    "TX-NEW-3": Entry("input before the work by multi round-trip requests", EXTENSION),
     "TX-NEW-4": Entry("a fast call may answer directly; one upstream call in either case", EXTENSION),
     # tasks/get
     "TX-GET-1": Entry("resultType complete with result, error or inputRequests as the status says", EXTENSION),
@@ -123,16 +119,16 @@ ENTRIES: dict[str, Entry] = {
     "TX-UPD-1": Entry("an empty acknowledgement; unknown tasks are -32602", EXTENSION),
     "TX-UPD-2": Entry("keys that are not outstanding are ignored", EXTENSION),
     "TX-UPD-3": Entry("keys are never used twice within a task", EXTENSION),
-    "TX-UPD-4": Entry("answers are checked against the question", EXTENSION, _INPUT),
+    "TX-UPD-4": Entry("answers are checked against the question", EXTENSION),
     # tasks/cancel
     "TX-CAN-1": Entry("an empty acknowledgement, cooperative; terminal tasks stay as they are", EXTENSION),
     "TX-CAN-2": Entry("a stream closed during the inline wait sets the latch; after that the task stays", EXTENSION),
     "TX-CAN-3": Entry("work that won the race ends completed", EXTENSION),
     # notifications
-    "TX-NOT-1": Entry("subscriptions/listen with taskIds", EXTENSION, _STREAMS),
+    "TX-NOT-1": Entry("subscriptions/listen with taskIds", EXTENSION),
     "TX-NOT-2": Entry("no progress and no log message for tasks", EXTENSION),
-    "TX-NOT-3": Entry("a change on any replica reaches the listener", EXTENSION, _STREAMS),
-    "TX-NOT-4": Entry("losing scope ends the stream", EXTENSION, _STREAMS),
+    "TX-NOT-3": Entry("a change on any replica reaches the listener", EXTENSION),
+    "TX-NOT-4": Entry("losing scope ends the stream", EXTENSION),
     # HTTP
     "TX-HTTP-1": Entry("both eras on one URL; the body decides; GET is 405", MODERN_HTTP),
     "TX-HTTP-2": Entry("headers equal the body, or -32020 with HTTP 400", MODERN_HTTP),

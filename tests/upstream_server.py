@@ -7,7 +7,12 @@ from typing import Any, Self
 
 from aiohttp import web
 
-TOOLS = ["echo", "gate", "fail", "error", "progress", "ask", "plain", "required", "odd"]
+TOOLS = ["echo", "gate", "fail", "error", "progress", "ask", "form", "both", "plain", "required", "odd"]
+FORM = {
+    "message": "Who?",
+    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    "_meta": {"com.example/k": 1.0},
+}
 ODD = (
     b'{"content":[{"type":"text","text":"caf\\u00e9 \\ud83d\\ude00"}],"structuredContent":'
     b'{"big":9007199254740993,"huge":1e400,"one":1.0,"zero":-0},'
@@ -68,12 +73,13 @@ class UpstreamServer:
     def close_gates(self) -> None:
         """Lets everything through, now and from now on."""
         self.closing = True
+        self.arrived.set()
         for gate in self.gates.values():
             gate.set()
 
-    async def until(self, condition: Callable[[], Any]) -> None:
+    async def until(self, condition: Callable[[], Any], timeout_s: float = 10) -> None:
         """Waits until what has arrived satisfies the condition."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(timeout_s):
             while not condition():
                 self.arrived.clear()
                 await self.arrived.wait()
@@ -151,6 +157,34 @@ class UpstreamServer:
         await self.until(lambda: len([heard for heard in self.seen if "method" not in heard]) == 2)
         heard = [heard for heard in self.seen if "method" not in heard]
         content = [{"type": "text", "text": json.dumps(heard)}]
+        await event(response, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": content}})
+        return response
+
+    async def _form(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        """Asks what its arguments say (a form for a name, if they say nothing), and tells the answer."""
+        told = message["params"]["arguments"]
+        method = told.get("method", "elicitation/create")
+        return await self._asking(request, message, [(method, told.get("params", FORM))])
+
+    async def _both(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        """Asks two things at once."""
+        return await self._asking(request, message, [("elicitation/create", FORM)] * 2)
+
+    async def _asking(
+        self, request: web.Request, message: dict[str, Any], questions: list[tuple[str, Any]]
+    ) -> web.StreamResponse:
+        response = await stream(request)
+        ids = [f"q{message['id']}-{number}" for number, _ in enumerate(questions)]
+        for ident, (method, params) in zip(ids, questions, strict=True):
+            await event(response, {"jsonrpc": "2.0", "id": ident, "method": method, "params": params})
+        heard = {}
+
+        def all_heard() -> bool:
+            heard.update({one["id"]: one for one in self.seen if "method" not in one and one.get("id") in ids})
+            return len(heard) == len(ids)
+
+        await self.until(lambda: all_heard() or self.closing, 60)
+        content = [{"type": "text", "text": json.dumps([heard.get(ident) for ident in ids])}]
         await event(response, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": content}})
         return response
 

@@ -16,6 +16,9 @@ _SHOWN = (
     "keep_result_s",
     "deadline_s",
     "inline_ms",
+    "input_phase",
+    "input_timeout_s",
+    "assume_elicitation",
     "sync_timeout_s",
     "poll_interval_ms",
     "on_lost",
@@ -50,4 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _written(settings: Settings, name: str) -> str:
     value = getattr(settings, name)
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -52,7 +52,7 @@ class FrontDoor:
         for path in ("/mcp", "/{upstream}/mcp"):
             app.router.add_post(path, self._post)
             app.router.add_delete(path, self._delete)
-            app.router.add_route("GET", path, self._no_method)
+            app.router.add_get(path, self._get, allow_head=False)
         if self._resources.issuers:
             for path in ("", "/mcp", "/{upstream}/mcp"):
                 app.router.add_get(f"{WELL_KNOWN}{path}", self._metadata)
@@ -129,9 +129,28 @@ class FrontDoor:
             return await self._no_method(request)
         return written(await self._service.end_session(principal.owner_at(endpoint.name), session))
 
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        """The stream of a legacy session; without a session this URL takes no GET (TX-HTTP-1)."""
+        endpoint = self._endpoint(request)
+        principal = await self._principal(request)
+        if isinstance(principal, Rejected):
+            answer = reply.refusal(None, principal.reject, Era.LEGACY)
+            return written(self._challenged(answer, request, endpoint))
+        session = request.headers.get(SESSION_HEADER)
+        if session is None:
+            return await self._no_method(request)
+        if "text/event-stream" not in request.headers.get("Accept", ""):
+            return web.Response(status=406, text="Accept must list text/event-stream\n")
+        event = request.headers.get("Last-Event-ID")
+        found = await self._service.open_stream(endpoint, principal, session, event)
+        if isinstance(found, Reply):
+            return written(found)
+        response, _ = await respond(request, found, self._keep_alive_s)
+        return response
+
     async def _no_method(self, _: web.Request) -> web.StreamResponse:
-        """TX-HTTP-1: this URL takes POST; a stream of its own is not offered to legacy sessions."""
-        return web.Response(status=405, headers={"Allow": "POST, DELETE"})
+        """TX-HTTP-1: without a session this URL takes POST only."""
+        return web.Response(status=405, headers={"Allow": "POST"})
 
     async def _inbound(self, request: web.Request) -> Inbound | Rejected:
         if request.content_type != "application/json":

@@ -19,7 +19,8 @@ _FIRST_S: Final = 0.05
 async def respond(request: web.Request, pending: Pending, keep_alive_s: float) -> tuple[web.StreamResponse, Reply]:
     """Writes the answer. A client that leaves ends the waiting; what that means is the pending answer's business."""
     try:
-        await asyncio.wait({pending.answer}, timeout=_FIRST_S if pending.streamed else None)
+        if not pending.at_once:
+            await asyncio.wait({pending.answer}, timeout=_FIRST_S if pending.streamed else None)
         if pending.answer.done() and pending.notes.empty():
             return written(pending.answer.result()), pending.answer.result()
         if pending.streamed and _accepts_stream(request):
@@ -43,22 +44,28 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
+    await response.write(sse.KEEP_ALIVE if pending.preamble is None else await pending.preamble())
     while not pending.answer.done():
-        note = asyncio.ensure_future(pending.notes.get())
-        await asyncio.wait({note, pending.answer}, timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
-        if note.done():
-            await response.write(sse.message(note.result()))
-            continue
-        note.cancel()
-        if not pending.answer.done():
-            await response.write(sse.KEEP_ALIVE)
+        note = await _note(pending, keep_alive_s)
+        if note is not None or not pending.answer.done():
+            await response.write(note or sse.KEEP_ALIVE)
     while not pending.notes.empty():
-        await response.write(sse.message(pending.notes.get_nowait()))
+        await response.write(pending.notes.get_nowait())
     reply = pending.answer.result()
-    await response.write(sse.message(reply.body))
+    await response.write(sse.message(reply.body) if reply.body else sse.RETRY)
     with suppress(ConnectionError):
         await response.write_eof()
     return response, reply
+
+
+async def _note(pending: Pending, timeout_s: float) -> bytes | None:
+    """The next event that comes before the answer; None when the answer came first, or nothing in time."""
+    note = asyncio.ensure_future(pending.notes.get())
+    try:
+        await asyncio.wait({note, pending.answer}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return note.result() if note.done() else None
+    finally:
+        note.cancel()
 
 
 def _accepts_stream(request: web.Request) -> bool:

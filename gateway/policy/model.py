@@ -51,6 +51,7 @@ class Settings(BaseModel):
     max_result_bytes: int = Field(default=67_108_864, ge=2)
     on_lost: OnLost = "unknown"
     input_phase: Literal["during", "before"] = "during"
+    assume_elicitation: bool = False
     input_timeout_s: int = Field(default=600, ge=1)
     fallback: Literal["sync", "status_tools", "handoff", "refuse"] = "sync"
     sync_timeout_s: int = Field(default=50, ge=1)
@@ -88,7 +89,6 @@ def _contradictions(settings: Settings) -> Iterator[Finding]:
 
 NOT_BUILT: Final = frozenset(
     {
-        "advertise_2025",
         "poll_burst",
         "on_fast_poll",
         "poll_abuse",
@@ -99,8 +99,6 @@ NOT_BUILT: Final = frozenset(
         "reconcile_per_min",
         "failed_lookups_per_min",
         "max_inline_result_bytes",
-        "input_phase",
-        "input_timeout_s",
         "fallback",
         "on_switch",
         "redact",

@@ -56,6 +56,7 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self.base = f"{prefix}:{{s0}}:"
         self.channel = f"{self.base}wake"
+        self.secret = f"{self.base}secret"
 
     def task(self, ref: Ref) -> str:
         """The promise (hash)."""
@@ -93,6 +94,30 @@ class Keys:
         """The tasks of a principal (sorted set by expiry)."""
         return f"{self.base}ix:{owner_digest(owner)}"
 
+    def listed(self, owner: Owner) -> str:
+        """The tasks of a principal (sorted set by creation)."""
+        return f"{self.base}ls:{owner_digest(owner)}"
+
+    def awaiting(self, owner: Owner) -> str:
+        """The tasks of a principal that wait for input (sorted set by expiry)."""
+        return f"{self.base}in:{owner_digest(owner)}"
+
+    def delivery(self, ref: Ref) -> str:
+        """Which stream brings a task's questions and progress to its requestor (string)."""
+        return f"{self.base}d:{ref.member}"
+
+    def told(self, ref: Ref, version: int) -> str:
+        """That a stream has told this version of a task (string)."""
+        return f"{self.base}n:{ref.member}:{version}"
+
+    def presence(self, owner: Owner, session: str) -> str:
+        """Which stream of its own a legacy session has open (string)."""
+        return f"{self.base}g:{owner_digest(owner)}:{session if _ID.fullmatch(session) else _NOWHERE}"
+
+    def event(self, owner: Owner, event: str) -> str:
+        """What a stream that was primed with this event id was waiting for (string)."""
+        return f"{self.base}e:{owner_digest(owner)}:{event if _ID.fullmatch(event) else _NOWHERE}"
+
     def due(self, upstream: str) -> str:
         """Work to start (sorted set by time; lives for ever)."""
         return f"{self.base}due:{upstream}"
@@ -111,6 +136,6 @@ class Keys:
 
 
 def may_live_for_ever(key: str, prefix: str) -> bool:
-    """Whether a key may be without an expiry: the due and watch sets. Operations may while their outcome is unknown."""
+    """Whether a key may be without an expiry: due sets, watch sets, the secret. Unknown operations may too."""
     rest = key.removeprefix(f"{prefix}:{{s0}}:")
-    return rest.startswith(("due:", "watch:"))
+    return rest.startswith(("due:", "watch:")) or rest == "secret"

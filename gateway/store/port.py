@@ -169,5 +169,8 @@ class Store(Protocol):
     async def end_session(self, owner: Owner, session_id: str) -> bool:
         """Forgets a session; whether there was one."""
 
+    async def secret(self) -> bytes:
+        """The secret that all replicas at this store share; made by whoever is first."""
+
     async def check(self) -> None:
         """Asks the store whether it is there."""

@@ -1,6 +1,7 @@
 """The one implementation of the store: Redis 7 or Valkey, through scripts that are loaded by their digest."""
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -31,7 +32,7 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = ("create", "poll", "commit", "claim")
+_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress")
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
@@ -60,6 +61,7 @@ class RedisStore:
         self._scripts = _load_scripts()
         self._store_ms, self._clock_s = 0, 0.0
         self._connected_since: int | None = None
+        self._secret: bytes | None = None
 
     def now(self) -> int:
         """The store's time, as of the last answer plus what has passed since."""
@@ -71,7 +73,7 @@ class RedisStore:
 
     async def check(self) -> None:
         """Asks the store for its time."""
-        seconds, micros = await self._call("TIME")
+        seconds, micros = await self.call("TIME")
         self._heard(int(seconds) * 1000 + int(micros) // 1000)
 
     async def create(self, work: NewWork) -> Created:
@@ -80,7 +82,7 @@ class RedisStore:
         ref = Ref(task.owner, task.id)
         keys = self.keys
         expiry = operation_expiry(task, operation, task.created_ms, work.retention_ms)
-        reply = await self._run(
+        reply = await self.run(
             "create",
             [
                 keys.task(ref),
@@ -92,6 +94,7 @@ class RedisStore:
                 keys.index(task.owner),
                 keys.due(task.owner.upstream),
                 keys.watch(task.owner.upstream),
+                keys.listed(task.owner),
             ],
             [
                 ref.member,
@@ -110,6 +113,7 @@ class RedisStore:
                 work.max_per_tenant,
                 SCHEMA,
                 self._not_after(),
+                task.created_ms,
             ],
         )
         return Created(_in_time(reply))
@@ -120,19 +124,19 @@ class RedisStore:
         session_key = keys.task(ref) if session is None else keys.session(ref.owner, session)
         names = [keys.task(ref), keys.result(ref), keys.tombstone(ref), session_key]
         idle = 0 if session is None else self._idle_ms
-        now, known, found, head, body = await self._run("poll", names, [idle, int(want_body)])
+        now, known, found, head, body = await self.run("poll", names, [idle, int(want_body)])
         task = codec.decode_task(head) if found == 1 else None
         return Polled(codec.decode_session(known) if known else None, task, body or None, found == -1, now)
 
     async def load(self, ref: Ref) -> Pair:
         """Both records in one round trip; the versions tell a commit whether they belong together."""
-        head = await self._call("HGET", self.keys.task(ref), "head")
-        operation = await self._call("HMGET", self.keys.operation(ref), "head", "fn")
+        head = await self.call("HGET", self.keys.task(ref), "head")
+        operation = await self.call("HMGET", self.keys.operation(ref), "head", "fn")
         return _pair(head, operation[0], int(operation[1] or 0), self.now())
 
     async def body(self, ref: Ref) -> bytes | None:
         """The body of a finished task."""
-        found = await self._call("GET", self.keys.result(ref))
+        found = await self.call("GET", self.keys.result(ref))
         return None if found is None else bytes(found)
 
     async def commit(self, change: Change) -> Verdict:
@@ -150,8 +154,10 @@ class RedisStore:
             keys.index(ref.owner),
             keys.due(ref.owner.upstream),
             keys.watch(ref.owner.upstream),
+            keys.listed(ref.owner),
+            keys.awaiting(ref.owner),
         ]
-        reply = await self._run("commit", names, self._commit_arguments(change))
+        reply = await self.run("commit", names, self._commit_arguments(change))
         return Verdict(_in_time(reply))
 
     async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
@@ -175,21 +181,28 @@ class RedisStore:
             SCHEMA,
             self._not_after(),
         ]
-        now, *entries = await self._run("claim", names, arguments)
+        now, *entries = await self.run("claim", names, arguments)
         return [_claim(entry, now) for entry in entries]
 
     async def open_session(self, owner: Owner, session_id: str, session: Session) -> None:
         """Remembers a session until it has been idle for too long."""
-        await self._call("SET", self.keys.session(owner, session_id), codec.encode(session), "PX", self._idle_ms)
+        await self.call("SET", self.keys.session(owner, session_id), codec.encode(session), "PX", self._idle_ms)
 
     async def read_session(self, owner: Owner, session_id: str) -> Session | None:
         """Finds a session and keeps it alive."""
-        found = await self._call("GETEX", self.keys.session(owner, session_id), "PX", self._idle_ms)
+        found = await self.call("GETEX", self.keys.session(owner, session_id), "PX", self._idle_ms)
         return None if found is None else codec.decode_session(found)
 
     async def end_session(self, owner: Owner, session_id: str) -> bool:
         """Forgets a session; whether there was one."""
-        return bool(await self._call("DEL", self.keys.session(owner, session_id)))
+        return bool(await self.call("DEL", self.keys.session(owner, session_id)))
+
+    async def secret(self) -> bytes:
+        """Made once in the store, kept in this process from then on."""
+        if self._secret is None:
+            await self.call("SET", self.keys.secret, secrets.token_bytes(32), "NX")
+            self._secret = bytes(await self.call("GET", self.keys.secret))
+        return self._secret
 
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""
@@ -228,22 +241,25 @@ class RedisStore:
             wake_message(change),
             SCHEMA,
             self._not_after(),
+            0 if task is None else task.created_ms,
         ]
 
     def _not_after(self) -> int:
         """The store's time until which this process waits for an answer. A script that runs later does nothing."""
         return self.now() + self._timeout_ms
 
-    async def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+    async def run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        """What a script answers; its first item is the store's time. Raises StoreAway."""
         source, digest = self._scripts[name]
         try:
-            reply = await self._call("EVALSHA", digest, len(keys), *keys, *arguments)
+            reply = await self.call("EVALSHA", digest, len(keys), *keys, *arguments)
         except NoScriptError:
-            reply = await self._call("EVAL", source, len(keys), *keys, *arguments)
+            reply = await self.call("EVAL", source, len(keys), *keys, *arguments)
         self._heard(reply[0])
         return reply
 
-    async def _call(self, *command: Any) -> Any:
+    async def call(self, *command: Any) -> Any:
+        """What a command answers. Raises StoreAway."""
         try:
             reply = await self._batch.call(*command)
         except NoScriptError:

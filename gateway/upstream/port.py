@@ -68,8 +68,10 @@ class Upstream(Protocol):
     async def perform(
         self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
     ) -> Response:
-        """Sends a request and waits for its answer, for as long as it takes. Without `on_request`, the upstream hears
-        an error when it asks something."""
+        """Sends a request and waits for its answer, for as long as it takes.
+
+        Without `on_request`, the upstream hears an error when it asks something.
+        """
 
     async def cancel(self, link: Link, call: Call) -> None:
         """Tells the upstream that nobody waits for this request any more. Failing to tell is no error."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import jsonschema
 import msgspec
+from jsonschema import Draft202012Validator
 from msgspec import Raw
+from referencing import Registry
 
 from gateway.core.model import Question, Task
 from gateway.wire.errors import Era, Reject
@@ -121,19 +122,26 @@ def _elicited(question: Question, parts: Members) -> str | None:
     return _against(asked.get("requestedSchema"), content)
 
 
+_ALONE: Final[Registry[Any]] = Registry()
+"""A schema is read alone: what it refers to outside of itself is never fetched."""
+
+
 def _against(schema: Raw | None, content: Raw) -> str | None:
     """Whether the content fits the schema that was asked for. A schema that is none asks for nothing."""
     if schema is None:
         return None
-    wanted, given = _plain(schema), _plain(content)
     try:
-        errors = list(jsonschema.Draft202012Validator(wanted).iter_errors(given))
-    except (jsonschema.SchemaError, AttributeError, TypeError, ValueError, RecursionError):
+        given = _plain(content)
+    except msgspec.MsgspecError:
+        return "content holds a number that is out of range"
+    try:
+        error = next(Draft202012Validator(_plain(schema), registry=_ALONE).iter_errors(given), None)
+    except Exception:  # noqa: BLE001  # an upstream writes the schema, and each keyword of it can fail in its own way
         return None
-    if not errors:
+    if error is None:
         return None
-    path = "/".join(map(str, errors[0].absolute_path))
-    return f"content does not fit the requested schema at /{path}: {errors[0].validator}"
+    path = "/".join(map(str, error.absolute_path))
+    return f"content does not fit the requested schema at /{path}: {error.validator}"
 
 
 def _plain(raw: Raw) -> Any:

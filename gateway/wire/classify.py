@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
+from msgspec import Raw
 
 from gateway.wire import intent as want
 from gateway.wire.asking import declarable
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found, unsupported_version
 from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS, Inbound, Intent, Speech, TaskAsk
-from gateway.wire.jsonrpc import Members, Message, Notification, Request, Response, integer, members, parse, text
+from gateway.wire.jsonrpc import Members, Message, Notification, Request, Response, integer, items, members, parse, text
 
 Headers: TypeAlias = Mapping[str, Sequence[str]]
 """Lower-case names, each with all the values it came with."""
@@ -39,6 +40,7 @@ _NAMED: Final[Mapping[str, str]] = {
 }
 _MAY_OMIT_NAME: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Two widely used clients send no `Mcp-Name` here; a wrong one is refused all the same."""
+_MOST_LISTENED: Final = 100
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
 
@@ -114,9 +116,11 @@ def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Reje
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
     speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities)
-    if message.method in _MAY_OMIT_NAME and not declares:
+    intent = _intent(_MODERN_METHODS, message)
+    needed = message.method in _MAY_OMIT_NAME or (isinstance(intent, want.Listen) and intent.task_ids is not None)
+    if needed and not declares:
         return Rejected(needs_tasks("capability", "Missing required client capability"), Era.MODERN, message.id)
-    return Inbound(speech, _intent(_MODERN_METHODS, message))
+    return Inbound(speech, intent)
 
 
 def _modern_note(headers: Headers, message: Notification) -> Inbound | Rejected:
@@ -172,10 +176,7 @@ def _legacy(headers: Headers, message: Message) -> Inbound | Rejected:
         return Rejected(reject, Era.LEGACY, request_id)
     session = ",".join(headers[SESSION_HEADER]) if SESSION_HEADER in headers else None
     speech = Speech(Era.LEGACY, None, session=session)
-    if isinstance(message, Request):
-        intent = _intent(_LEGACY_METHODS, message)
-    else:
-        intent = want.Note(message.method if isinstance(message, Notification) else "response")
+    intent = _intent(_LEGACY_METHODS, message) if isinstance(message, Request) else _unanswered(message)
     if session is None and not isinstance(intent, want.Initialize):
         reject = Reject("session_missing", "Mcp-Session-Id is required: send initialize first")
         return Rejected(reject, Era.LEGACY, request_id)
@@ -205,7 +206,12 @@ def _call_tool(message: Request) -> Intent:
     arguments = b"{}" if raw is None else bytes(raw)
     if name is None or members(arguments) is None:
         return want.Refuse(message.id, Reject("arguments", "name must be a string, arguments an object"))
-    return want.CallTool(message.id, name, arguments, message.params, _task_ask(message), _progress_token(message))
+    answers = members(message.params["inputResponses"]) if "inputResponses" in message.params else {}
+    if answers is None:
+        return want.Refuse(message.id, Reject("arguments", "inputResponses must be an object"))
+    state = text(message.params.get("requestState"))
+    token = _progress_token(message)
+    return want.CallTool(message.id, name, arguments, message.params, _task_ask(message), token, answers, state)
 
 
 def _task_ask(message: Request) -> TaskAsk | Reject | None:
@@ -248,7 +254,36 @@ def _update_task(message: Request) -> Intent:
     return want.UpdateTask(message.id, task_id, answers)
 
 
+def _unanswered(message: Notification | Response) -> Intent:
+    if isinstance(message, Notification):
+        return want.Note(message.method)
+    return want.ClientAnswer(text(Raw(message.id)) or "", message.ok, message.body)
+
+
+def _list_tasks(message: Request) -> Intent:
+    raw = message.params.get("cursor")
+    cursor = None if raw is None else text(raw)
+    if raw is not None and cursor is None:
+        return want.Refuse(message.id, Reject("not_found", "cursor must be a string"))
+    return want.ListTasks(message.id, cursor)
+
+
+def _listen(message: Request) -> Intent:
+    raw = message.params.get("notifications")
+    wanted = None if raw is None else members(raw)
+    if wanted is None:
+        return want.Refuse(message.id, Reject("arguments", "notifications must be an object"))
+    if "taskIds" not in wanted:
+        return want.Listen(message.id, None)
+    found = [text(item) for item in items(wanted["taskIds"])]
+    task_ids = tuple(task_id for task_id in found if task_id is not None)
+    if not bytes(wanted["taskIds"]).startswith(b"[") or len(task_ids) != len(found) or len(found) > _MOST_LISTENED:
+        return want.Refuse(message.id, Reject("arguments", f"taskIds must be at most {_MOST_LISTENED} strings"))
+    return want.Listen(message.id, task_ids)
+
+
 _LEGACY_METHODS: Final[Mapping[str, _Reader]] = {
+    "tasks/list": _list_tasks,
     "initialize": _initialize,
     "ping": lambda message: want.Ping(message.id),
     "tools/list": lambda message: want.ListTools(message.id, message.params),
@@ -258,6 +293,7 @@ _LEGACY_METHODS: Final[Mapping[str, _Reader]] = {
     "tasks/cancel": _by_task(want.CancelTask),
 }
 _MODERN_METHODS: Final[Mapping[str, _Reader]] = {
+    "subscriptions/listen": _listen,
     "server/discover": lambda message: want.Discover(message.id),
     "tools/list": lambda message: want.ListTools(message.id, message.params),
     "tools/call": _call_tool,

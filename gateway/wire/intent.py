@@ -70,7 +70,8 @@ class TaskAsk:
 class CallTool:
     """Call a tool. `task` is what `params.task` says, and counts in 2025-11-25 only.
 
-    `arguments` is the JSON text as written, `{}` where there were none; `params` are all of them.
+    `arguments` is the JSON text as written, `{}` where there were none; `params` are all of them. `answers` and
+    `request_state` come with the retry of a modern call that was answered with questions.
     """
 
     id: bytes
@@ -79,6 +80,8 @@ class CallTool:
     params: Members
     task: TaskAsk | Reject | None = None
     progress_token: bytes | None = None
+    answers: Members = field(default_factory=dict)
+    request_state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,31 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class ListTasks:
+    """Which tasks are mine (2025-11-25 only). An empty cursor is a cursor; None is the first page."""
+
+    id: bytes
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Tell me when these tasks change (modern only). `task_ids` is None where no tasks were asked for."""
+
+    id: bytes
+    task_ids: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAnswer:
+    """An answer to a request of ours (legacy only). `id` is the id that we gave it."""
+
+    id: str
+    ok: bool
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Something that is refused once it is known that the session exists."""
 
@@ -130,13 +158,26 @@ class Refuse:
 
 
 Intent: TypeAlias = (
-    Initialize | Discover | Ping | ListTools | CallTool | GetTask | GetResult | CancelTask | UpdateTask | Note | Refuse
+    Initialize
+    | Discover
+    | Ping
+    | ListTools
+    | CallTool
+    | GetTask
+    | GetResult
+    | CancelTask
+    | UpdateTask
+    | ListTasks
+    | Listen
+    | ClientAnswer
+    | Note
+    | Refuse
 )
 
 
 def id_of(intent: Intent) -> bytes | None:
     """The id under which an intent is answered; None for what gets no answer."""
-    return None if isinstance(intent, Note) else intent.id
+    return None if isinstance(intent, (Note, ClientAnswer)) else intent.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Final
 from gateway import __version__
 
 SERVER_INFO: Final = {"name": "mcp-task-gateway", "version": __version__}
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 

@@ -37,7 +37,7 @@ def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
     return Reply(200, jsonrpc.error(request_id, tasks_ext.error(body) if era is Era.MODERN else body), reason="error")
 
 
-def refusal(request_id: bytes | None, reject: Reject, era: Era) -> Reply:
-    """A refusal."""
+def refusal(request_id: bytes | None, reject: Reject, era: Era, *, status: int | None = None) -> Reply:
+    """A refusal. `status` is for what is no request and so has no other way to be refused."""
     body = jsonrpc.refusal(request_id, reject, era)
-    return Reply(reject.http(era), body, reason=reject.reason, data=reject.data)
+    return Reply(status or reject.http(era), body, reason=reject.reason, data=reject.data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOM = b"\xef\xbb\xbf"
@@ -88,6 +89,15 @@ class Reader:
         data, event = self._data, self._event
         self._data, self._event, self._size = [], "message", 0
         return Event(b"\n".join(data), event, self._id) if data else None
+
+
+RETRY: Final = b"retry: 1000\n\n"
+"""How a stream ends that is to be asked for again: in a second."""
+
+
+def primer(event_id: str) -> bytes:
+    """An event without data, whose id a client can resume from."""
+    return b"id: " + event_id.encode() + b"\ndata: \n\n"
 
 
 def message(body: bytes) -> bytes:

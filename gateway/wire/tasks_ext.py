@@ -9,7 +9,7 @@ from msgspec import Raw
 from gateway.core.model import OutcomeKind, Task, TaskState
 from gateway.wire.errors import modern_error
 from gateway.wire.jsonrpc import Members, integer, members, write
-from gateway.wire.render import SERVER_INFO, timestamp
+from gateway.wire.render import SERVER_INFO, SUBSCRIPTION_ID, timestamp
 
 _STATUS: Final[Mapping[TaskState, str]] = {
     TaskState.WORKING: "working",
@@ -50,13 +50,30 @@ def create_result(task: Task) -> bytes:
 
 def detailed(task: Task, body: bytes | None) -> bytes:
     """TX-GET-1: the Task with its result, error or questions. A stored result is spliced, never parsed."""
+    return write({**_COMPLETE, **notification(task, body), **_META})
+
+
+def notification(task: Task, body: bytes | None) -> dict[str, object]:
+    """TX-NOT-1: what a notification says, which is what tasks/get would answer."""
     details: dict[str, object] = {}
     if task.state is TaskState.INPUT_REQUIRED:
         details["inputRequests"] = _questions(task)
     elif task.state is TaskState.DONE and body is not None:
         failed = task.outcome_kind is OutcomeKind.ERROR
         details["error" if failed else "result"] = Raw(error(body) if failed else complete(body))
-    return write({**_COMPLETE, **flat(task), **details, **_META})
+    return {**flat(task), **details}
+
+
+def listen_result(request_id: bytes) -> bytes:
+    """TX-NOT-3: how a stream of subscriptions/listen ends that the gateway ends."""
+    meta = {SERVER_INFO_META_KEY: SERVER_INFO, SUBSCRIPTION_ID: Raw(request_id)}
+    return write({**_COMPLETE, "_meta": meta})
+
+
+def input_required(task: Task, request_state: str) -> bytes:
+    """TX-NEW-3: what has to be answered before the task is made; the state comes back with the answers."""
+    asked = {"resultType": "input_required", "inputRequests": _questions(task), "requestState": request_state}
+    return write({**asked, **_META})
 
 
 def complete(body: bytes) -> bytes:

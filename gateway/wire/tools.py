@@ -1,7 +1,7 @@
 """What each era sees of an upstream's tool list. Everything in a definition passes, except who may run it as a task."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Raw
 
@@ -9,13 +9,17 @@ from gateway.wire import tasks_ext
 from gateway.wire.intent import TASKS_2025
 from gateway.wire.jsonrpc import Members, items, members, text, write
 
+Support: TypeAlias = Callable[[str], str | None]
 _EXECUTION: Final = "execution"
 CACHE: Final = {"ttlMs": 0, "cacheScope": "private"}
 """TX-HTTP-5: a list depends on the caller and on the policy of the moment, so nobody keeps it."""
 
 
-def legacy_list(body: bytes, version: str, support: Callable[[str], str]) -> bytes:
-    """T25-CAP-3, T25-CAP-4: `execution.taskSupport` as the policy says, in the one revision that knows it."""
+def legacy_list(body: bytes, version: str, support: Support) -> bytes:
+    """T25-CAP-3, T25-CAP-4: `execution.taskSupport` as the policy says, in the one revision that knows it.
+
+    A tool of which `support` gives None is shown without: it may be a task all the same.
+    """
     result: Members = members(body) or {}
     shown = support if version == TASKS_2025 else None
     return write({**result, "tools": _each(result, shown)})
@@ -27,17 +31,18 @@ def modern_list(body: bytes) -> bytes:
     return tasks_ext.plain_result(write({**result, **CACHE, "tools": _each(result, None)}))
 
 
-def _each(result: Members, support: Callable[[str], str] | None) -> list[object]:
+def _each(result: Members, support: Support | None) -> list[object]:
     return [_tool(tool, support) for tool in items(result.get("tools"))]
 
 
-def _tool(raw: Raw, support: Callable[[str], str] | None) -> object:
+def _tool(raw: Raw, support: Support | None) -> object:
     tool = members(raw)
     if tool is None:
         return raw
-    if support is None:
+    shown = None if support is None else support(text(tool.get("name")) or "")
+    if shown is None:
         tool.pop(_EXECUTION, None)
         return tool
-    execution = members(tool[_EXECUTION]) if _EXECUTION in tool else None
-    shown = {**(execution or {}), "taskSupport": support(text(tool.get("name")) or "")}
-    return {**tool, _EXECUTION: shown}
+    execution: dict[str, object] = dict(members(tool[_EXECUTION]) or {}) if _EXECUTION in tool else {}
+    execution["taskSupport"] = shown
+    return {**tool, _EXECUTION: execution}

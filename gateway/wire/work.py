@@ -39,6 +39,7 @@ def failure(reject: Reject) -> bytes:
     return reject.body(Era.MODERN)
 
 
+_OURS: Final = frozenset({"task", "_meta", "inputResponses", "requestState"})
 DEADLINE: Final = failure(Reject("deadline", DEADLINE_MESSAGE))
 UNANSWERED: Final = failure(Reject("expired_input", UNANSWERED_MESSAGE))
 LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
@@ -47,10 +48,10 @@ LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
 def forwarded(params: Mapping[str, Raw], progress_token: object = None) -> bytes:
     """The parameters of a call as the upstream gets them: without what is between the client and this gateway.
 
-    `params.task`, the modern era's declarations and the client's progress token stay here; everything else passes,
-    unknown members included.
+    `params.task`, answers to our own questions, the modern era's declarations and the client's progress token stay
+    here; everything else passes, unknown members included.
     """
-    passed = {name: value for name, value in params.items() if name not in ("task", "_meta")}
+    passed = {name: value for name, value in params.items() if name not in _OURS}
     meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
     kept: dict[str, object] = {name: value for name, value in meta.items() if name not in _BETWEEN_PEERS}
     if progress_token is not None:
@@ -58,9 +59,14 @@ def forwarded(params: Mapping[str, Raw], progress_token: object = None) -> bytes
     return write({**passed, "_meta": kept} if kept else passed)
 
 
-def call_params(stored: bytes) -> Members:
-    """Stored parameters, ready to be sent."""
-    return members(stored) or {}
+def call_params(stored: bytes, progress_token: int | None = None) -> Members:
+    """Stored parameters, ready to be sent; with a progress token of our own where progress is wanted."""
+    params: Members = members(stored) or {}
+    if progress_token is not None:
+        meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
+        meta["progressToken"] = Raw(write(progress_token))
+        params["_meta"] = Raw(write(meta))
+    return params
 
 
 def outcome(response: Response) -> tuple[OutcomeKind, bytes]:

@@ -90,7 +90,7 @@ class TestCreation:
     @requirement("T25-NEW-3", "T25-SEC-3")
     @pytest.mark.parametrize(
         ("wish", "told"),
-        [({}, 3_600_000), ({"ttl": None}, 3_600_000), ({"ttl": 1}, 60_000), ({"ttl": 10**30}, 86_400_000)],
+        [({}, 3_600_000), ({"ttl": None}, 3_600_000), ({"ttl": 1}, 60_000), ({"ttl": 10**30}, 3_600_000)],
     )
     async def test_clamps_the_ttl_and_tells_it(self, session, wish, told):
         task = (await session.legacy_call("gate", {"name": "a"}, task=wish)).result["task"]
@@ -144,7 +144,7 @@ class TestCreation:
         await upstream.until(lambda: upstream.calls("gate"))
         assert (
             b'"params":{"name":"gate","x-unknown":{"b":1e2,"a":0.10},'
-            b'"arguments":{"name":"a","big":9007199254740993,"one":1.0},"_meta":{"com.example/trace":"t"}}'
+            b'"arguments":{"name":"a","big":9007199254740993,"one":1.0},"_meta":{"com.example/trace":"t","progressToken":2}}'
         ) in raw[0]
 
 
@@ -380,6 +380,16 @@ class TestPlainCalls:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/result", "params": {"taskId": task_id}}
         headers = {**session.session, "Content-Type": "application/json", "Accept": "text/event-stream"}
         async with session.http.post(session.url, data=json.dumps(body), headers=headers) as response:
+            assert (await response.content.readuntil(b"\n\n")).startswith(b"id: ")
             assert (await response.content.readuntil(b"\n\n")).startswith(b":")
             upstream.open("a")
             assert b"through a" in await response.content.read()
+
+
+@requirement("T25-CAP-4")
+async def test_support_can_be_hidden_from_clients_that_drop_tools_with_it(harness):
+    client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], "advertise_2025": False}})
+    await client.initialize()
+    tools = (await client.legacy("tools/list")).result["tools"]
+    assert all("execution" not in tool for tool in tools)
+    assert "task" in (await client.legacy_call("echo", task={})).result

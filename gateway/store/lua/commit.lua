@@ -1,6 +1,6 @@
 -- Writes both records if nobody was faster: compare-and-set on both versions and on the holder's fence.
 -- KEYS  task, operation, result, arguments, tombstone, active of owner, active of tenant, running at upstream, index,
---       due, watch
+--       due, watch, list, awaiting input
 -- ARGV   1 member               2 task version ('': known to be gone)   3 operation version
 --        4 fence ('': not a holder)
 --        5 task head ('': unchanged)       6 new task version           7 task state       8 hidden
@@ -10,7 +10,7 @@
 --       17 placed: whether the operation's place in the indexes changes (1)
 --       18 active (1)           19 due at ('': not due)                20 watch at ('': not watched)
 --       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
---       24 schema               25 not after
+--       24 schema               25 not after       26 creation time
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -27,6 +27,12 @@ local task = redis.call('HGET', KEYS[1], 'v')
 local expired = not task
 if task and task ~= ARGV[2] then return {now, 'stale'} end
 
+-- An index lives as long as its longest member.
+local function index(key, score)
+  redis.call('ZADD', key, score, member)
+  if redis.call('PTTL', key) < tonumber(ARGV[13]) - now then redis.call('PEXPIREAT', key, ARGV[13]) end
+end
+
 if ARGV[9] ~= '' then
   redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'sc', ARGV[24], 'head', ARGV[9])
   if ARGV[14] == '0' then redis.call('PERSIST', KEYS[2]) else redis.call('PEXPIREAT', KEYS[2], ARGV[14]) end
@@ -37,8 +43,9 @@ if not expired and ARGV[5] ~= '' then
   redis.call('SET', KEYS[5], ARGV[15], 'PXAT', ARGV[16])
   if ARGV[12] ~= '' then redis.call('SET', KEYS[3], ARGV[12], 'PXAT', ARGV[13]) end
   if ARGV[8] == '0' then
-    redis.call('ZADD', KEYS[9], ARGV[13], member)
-    if redis.call('PTTL', KEYS[9]) < tonumber(ARGV[13]) - now then redis.call('PEXPIREAT', KEYS[9], ARGV[13]) end
+    index(KEYS[9], ARGV[13])
+    index(KEYS[12], ARGV[26])
+    if ARGV[7] == 'input_required' then index(KEYS[13], ARGV[13]) else redis.call('ZREM', KEYS[13], member) end
   end
 end
 

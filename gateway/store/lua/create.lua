@@ -1,7 +1,8 @@
 -- Creates a task, its operation and the call's parameters: all or nothing.
--- KEYS  task, operation, arguments, tombstone, active of owner, active of tenant, index, due, watch
+-- KEYS  task, operation, arguments, tombstone, active of owner, active of tenant, index, due, watch, list
 -- ARGV  member, task head, task state, hidden, operation head, arguments, task expiry, operation expiry (0: none),
---       arguments expiry, tombstone expiry, tombstone, deadline, limit of owner, limit of tenant, schema, not after
+--       arguments expiry, tombstone expiry, tombstone, deadline, limit of owner, limit of tenant, schema, not after,
+--       creation time
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -22,8 +23,8 @@ if full(KEYS[5], tonumber(ARGV[13])) then return {now, 'principal'} end
 if full(KEYS[6], tonumber(ARGV[14])) then return {now, 'tenant'} end
 
 -- An index lives as long as its longest member.
-local function index(key, expiry)
-  redis.call('ZADD', key, expiry, member)
+local function index(key, expiry, score)
+  redis.call('ZADD', key, score or expiry, member)
   if redis.call('PTTL', key) < expiry - now then redis.call('PEXPIREAT', key, expiry) end
 end
 
@@ -39,6 +40,7 @@ index(KEYS[6], math.max(task_expiry, tonumber(ARGV[12])))
 if ARGV[4] == '0' then
   redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', now)
   index(KEYS[7], task_expiry)
+  index(KEYS[10], task_expiry, ARGV[17])
 end
 redis.call('ZADD', KEYS[8], now, member)
 redis.call('ZADD', KEYS[9], ARGV[12], member)

@@ -154,7 +154,6 @@ def test_a_second_rule_for_the_same_tools_would_never_count_and_is_refused(check
 
 
 OTHER_SETTINGS = {
-    "advertise_2025": "false",
     "poll_burst": "4",
     "on_fast_poll": '"reject"',
     "poll_abuse": "1",
@@ -165,8 +164,6 @@ OTHER_SETTINGS = {
     "reconcile_per_min": "1",
     "failed_lookups_per_min": "1",
     "max_inline_result_bytes": "2",
-    "input_phase": '"before"',
-    "input_timeout_s": "1",
     "fallback": '"refuse"',
     "on_switch": '"sync"',
     "redact": '["/a"]',
@@ -203,7 +200,6 @@ def test_a_table_without_effect_is_refused(check, key):
 
 def test_a_setting_without_effect_is_accepted_at_its_default(check):
     settings = """\
-advertise_2025 = true
 poll_burst = 3
 on_fast_poll = "delay"
 poll_abuse = 100
@@ -214,8 +210,6 @@ result_bytes_per_min = 268435456
 reconcile_per_min = 30
 failed_lookups_per_min = 30
 max_inline_result_bytes = 262144
-input_phase = "during"
-input_timeout_s = 600
 fallback = "sync"
 on_switch = "refuse"
 redact = []

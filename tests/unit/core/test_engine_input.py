@@ -6,20 +6,25 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, Refusal, Refused, apply
-from gateway.core.model import Learnt, OperationState, OutcomeKind, Question, TaskState
+from gateway.core.model import Effect, Learnt, OperationState, OutcomeKind, Question, TaskState
 from tests.records import operation, task
 from tests.requirements import requirement
 from tests.unit.core.test_engine import (
     ACCEPTED,
+    ASKED,
     CANCELLED,
     DONE,
     ILLEGAL,
     NOW,
     QUESTION,
+    READ_ONLY,
+    REPEATABLE,
     SENT,
     TERMINAL,
     UNKNOWN,
+    failed,
     moved,
+    stopped,
 )
 
 SECOND = Question("q2", "sampling/createMessage", "{}", NOW, NOW + 100)
@@ -77,6 +82,51 @@ class TestRespond:
     @pytest.mark.parametrize("gone", [None, replace(DONE, questions=(QUESTION,))])
     def test_of_a_terminal_task_is_refused(self, gone):
         assert apply(gone, SENT, engine.Respond({"q1": "1"}), NOW) == TERMINAL
+
+
+class TestInputExpired:
+    REASON = "nobody answered what the tool asked in time"
+
+    @requirement("T25-INP-3")
+    @pytest.mark.parametrize(
+        ("before", "state"),
+        [(SENT, "unknown"), (REPEATABLE, "unknown"), (READ_ONLY, "dropped")],
+    )
+    def test_fails_the_task_and_tells_the_truth_about_the_operation(self, before, state):
+        after = apply(ASKING, before, engine.InputExpired(), NOW)
+        fact = moved(before, state=OperationState(state), reason=self.REASON)
+        assert after == Applied(failed(ASKING, self.REASON), fact, finished=True, tell_upstream=True)
+
+    @requirement("T25-INP-3")
+    def test_goes_on_watching_a_job(self):
+        after = apply(ASKING, ACCEPTED, engine.InputExpired(), NOW)
+        assert after == Applied(failed(ASKING, self.REASON), ACCEPTED, finished=True, tell_upstream=True)
+        assert after.operation is ACCEPTED
+
+    def test_keeps_the_failure_long_enough(self):
+        late = ASKING.created_ms + 80_000
+        after = apply(ASKING, SENT, engine.InputExpired(), late)
+        assert (after.task.ttl_ms, after.task.updated_ms) == (80_000 + 20_000, late)
+        assert after.operation.updated_ms == late
+
+    def test_never_repeats_the_work(self):
+        repeatable = replace(SENT, effect=Effect.READ_ONLY, repeatable=True)
+        assert apply(ASKING, repeatable, engine.InputExpired(), NOW).operation.state is OperationState.DROPPED
+
+    @pytest.mark.parametrize("asking", [ASKED, replace(ASKING, cancel_asked_ms=NOW - 1)])
+    def test_of_a_task_that_was_to_be_cancelled_cancels_it(self, asking):
+        after = apply(asking, SENT, engine.InputExpired(), NOW)
+        unknown = moved(SENT, state=OperationState.UNKNOWN, reason=self.REASON)
+        assert after == Applied(stopped(asking), unknown, finished=False, tell_upstream=True)
+
+    @pytest.mark.parametrize("before", [SENT, ACCEPTED, operation(), UNKNOWN])
+    @pytest.mark.parametrize("gone", [None, DONE, CANCELLED])
+    def test_is_refused_when_nobody_waits(self, gone, before):
+        assert apply(gone, before, engine.InputExpired(), NOW) == ILLEGAL
+
+    @pytest.mark.parametrize("state", ["planned", "answered", "unknown", "reconciled", "dropped"])
+    def test_is_refused_for_what_is_not_under_way(self, state):
+        assert apply(ASKING, operation(state=OperationState(state)), engine.InputExpired(), NOW) == ILLEGAL
 
 
 class TestReconcile:

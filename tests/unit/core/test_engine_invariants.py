@@ -20,6 +20,7 @@ COMMANDS = [
     engine.Lose(),
     engine.GiveUp("why"),
     engine.Overdue(),
+    engine.InputExpired(),
     engine.Cancel(final=True),
     engine.Cancel(final=False),
     engine.GraceOver(),
@@ -103,6 +104,22 @@ def test_versions_count_changes_and_nothing_else():
         for old, new in ((before, after.task), (fact, after.operation)):
             if old is not None:
                 assert new is old or new.version == old.version + 1
+
+
+@requirement("T25-INP-3")
+def test_a_task_that_nobody_answered_ends_and_its_upstream_is_told():
+    for before, fact, command, _, after in results():
+        if isinstance(command, engine.InputExpired):
+            assert not before.terminal
+            assert fact.state in ("sent", "accepted")
+            assert after.task.terminal
+            assert after.tell_upstream
+            assert after.operation.reason == engine.UNANSWERED or after.operation is fact
+
+
+def test_only_what_is_under_way_has_an_upstream_to_tell():
+    for _, fact, command, _, after in results():
+        assert not after.tell_upstream or fact.state in ("sent", "accepted"), command
 
 
 def test_what_expired_stays_so():

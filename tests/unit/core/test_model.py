@@ -2,8 +2,9 @@
 
 import pytest
 
-from gateway.core.model import SCHEMA, Effect, OperationState, TaskState
+from gateway.core.model import SCHEMA, Effect, OperationState, Owner, Principal, TaskState
 from tests.records import CREATED, operation, task
+from tests.requirements import requirement
 
 
 def test_a_task_expires_its_ttl_after_its_creation():
@@ -30,6 +31,42 @@ def test_new_records_start_at_the_first_version_of_the_current_schema():
 
     fields = {name: field.default for name, field in Task.__dataclass_fields__.items()}
     assert (fields["version"], fields["schema"], fields["hidden"], fields["questions"]) == (1, 1, False, ())
+    assert (fields["capabilities"], fields["session"]) == ("{}", "")
     fields = {name: field.default for name, field in Operation.__dataclass_fields__.items()}
     assert (fields["version"], fields["schema"], fields["attempt"], fields["repeatable"]) == (1, 1, 0, False)
     assert SCHEMA == 1
+
+
+@requirement("T25-SEC-1", "T25-SEC-6")
+def test_records_are_bound_to_the_caller_and_the_upstream():
+    assert Principal("https://idp", "ann", "acme").owner_at("reports") == Owner("https://idp", "ann", "acme", "reports")
+
+
+@requirement("T25-SEC-1")
+@pytest.mark.parametrize(
+    "token", [{"scopes": frozenset({"a"})}, {"expires_ms": 5}, {"scopes": frozenset({"b"}), "expires_ms": 6}]
+)
+def test_another_token_of_the_same_caller_changes_nothing(token):
+    first, second = Principal("https://idp", "ann", "acme"), Principal("https://idp", "ann", "acme", **token)
+    assert first != second
+    assert first.owner_at("reports") == second.owner_at("reports")
+
+
+@requirement("T25-SEC-1", "T25-SEC-6")
+@pytest.mark.parametrize(
+    ("principal", "upstream"),
+    [
+        (Principal("https://other", "ann", "acme"), "reports"),
+        (Principal("https://idp", "bob", "acme"), "reports"),
+        (Principal("https://idp", "ann", "umbrella"), "reports"),
+        (Principal("https://idp", "ann", "acme"), "mail"),
+        (Principal("https://idp", "acme", "ann"), "reports"),
+    ],
+)
+def test_everybody_else_is_another_owner(principal, upstream):
+    assert principal.owner_at(upstream) != Principal("https://idp", "ann", "acme").owner_at("reports")
+
+
+def test_a_caller_without_a_token_has_no_scopes_and_no_end():
+    caller = Principal("https://idp", "ann", "acme")
+    assert (caller.scopes, caller.expires_ms) == (frozenset(), None)

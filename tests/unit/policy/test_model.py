@@ -35,6 +35,7 @@ DEFAULTS = {
     "max_result_bytes": 67108864,
     "on_lost": "unknown",
     "input_phase": "during",
+    "assume_elicitation": False,
     "input_timeout_s": 600,
     "fallback": "sync",
     "sync_timeout_s": 50,

@@ -32,6 +32,7 @@ TABLE = [
     ("store_away", 50303, 200, 50303, 200, True),
     ("outcome_unknown", 50305, 200, 50305, 200, False),
     ("deadline", 50401, 200, 50401, 200, False),
+    ("expired_input", 50402, 200, 50402, 200, False),
     ("cancelled", 49901, 200, None, None, False),
     ("upstream_down", 50201, 200, 50201, 200, True),
     ("upstream_bad", 50202, 200, 50202, 200, False),
@@ -74,7 +75,7 @@ def test_there_is_no_reason_outside_the_table():
 def test_no_code_of_our_own_lies_in_the_reserved_range(era):
     codes = {Reject(reason, "").code(era) for reason in REASONS}
     ours = codes - SPECIFIED
-    assert ours == {42902, 50303, 50305, 50401, 49901, 50201, 50202}
+    assert ours == {42902, 50303, 50305, 50401, 50402, 49901, 50201, 50202}
     assert [code for code in ours if -32768 <= code <= -32000] == []
 
 

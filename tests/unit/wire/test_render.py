@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import __version__
-from gateway.wire.render import RELATED_TASK, SERVER_INFO, timestamp
+from gateway.wire.render import RELATED_TASK, SERVER_INFO, SUBSCRIPTION_ID, timestamp
 from tests.requirements import requirement
 from tests.unit.wire.samples import steady
 
@@ -55,5 +55,6 @@ def test_the_server_says_its_name_and_version():
     assert {"name": "mcp-task-gateway", "version": __version__} == SERVER_INFO
 
 
-def test_the_related_task_has_the_name_of_the_specification():
+def test_keys_have_the_names_of_the_specification():
     assert RELATED_TASK == "io.modelcontextprotocol/related-task"
+    assert SUBSCRIPTION_ID == "io.modelcontextprotocol/subscriptionId"

@@ -72,3 +72,13 @@ def test_a_refusal_has_the_status_of_its_era(request_id, written, era, status, c
     found = reply.refusal(request_id, Reject("task_required", "m", {"limit": 3}), era)
     body = b'{"jsonrpc":"2.0","id":' + written + b',"error":' + error + b"}"
     assert found == Reply(status, body, {}, "task_required", {"limit": 3})
+
+
+@requirement("OWN-ERRORS")
+@pytest.mark.parametrize("era", Era)
+@pytest.mark.parametrize(("status", "found"), [(None, 200), (202, 202), (400, 400)])
+def test_what_is_no_request_may_be_refused_with_another_status(era, status, found):
+    error = b'{"code":-32602,"message":"m","data":{"reason":"arguments","retryable":false}}'
+    body = b'{"jsonrpc":"2.0","id":null,"error":' + error + b"}"
+    refused = reply.refusal(None, Reject("arguments", "m"), era, status=status)
+    assert refused == Reply(found, body, {}, "arguments", {})

@@ -205,6 +205,20 @@ def test_a_message_is_read_as_it_was_written(content):
     assert read(sse.message(body)) == ([Event(body, "message")], False)
 
 
+@pytest.mark.parametrize("event_id", ["7", "s-1/0", "é"])
+def test_a_primer_gives_an_id_to_resume_from_and_says_nothing(event_id):
+    assert sse.primer(event_id) == b"id: " + event_id.encode() + b"\ndata: \n\n"
+    assert read(sse.primer(event_id) + sse.message(b"1")) == (
+        [Event(b"", id=event_id), Event(b"1", "message", event_id)],
+        False,
+    )
+
+
+def test_a_wait_before_the_next_attempt_is_no_event():
+    assert sse.RETRY == b"retry: 1000\n\n"
+    assert read(b"data: a\n\n" + sse.RETRY + b"data: b\n\n") == ([Event(b"a"), Event(b"b")], False)
+
+
 def test_a_keep_alive_is_no_event():
     assert sse.KEEP_ALIVE == b": keep-alive\n\n"
     assert read(b"data: a\n\n" + sse.KEEP_ALIVE + b"data: b\n\n") == ([Event(b"a"), Event(b"b")], False)

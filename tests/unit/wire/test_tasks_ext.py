@@ -6,6 +6,7 @@ import pytest
 
 from gateway.core.model import OutcomeKind, Question, TaskState
 from gateway.wire import tasks_ext
+from gateway.wire.jsonrpc import write
 from gateway.wire.render import SERVER_INFO
 from tests.records import task
 from tests.requirements import requirement
@@ -116,6 +117,37 @@ def test_the_questions_that_are_shown_are_those_without_an_answer():
 def test_questions_are_shown_only_while_input_is_required(state):
     found = json.loads(tasks_ext.detailed(record(state, OutcomeKind.RESULT, questions=QUESTIONS), b"{}"))
     assert "inputRequests" not in found
+
+
+@requirement("TX-NOT-1")
+@pytest.mark.parametrize("body", [None, b"{}", b'{ "code" : -32002 }'])
+@pytest.mark.parametrize(("state", "kind"), [(state, kind) for state, kind, _ in STATUSES])
+def test_a_notification_says_what_tasks_get_would_answer(state, kind, body):
+    shown = record(state, kind, questions=QUESTIONS, status_message="on it")
+    told = write(tasks_ext.notification(shown, body))
+    assert tasks_ext.detailed(shown, body) == b'{"resultType":"complete",' + told[1:-1] + b"," + META + b"}"
+
+
+@requirement("TX-NOT-1")
+def test_a_notification_is_a_task_with_its_details_and_nothing_of_an_answer():
+    told = write(tasks_ext.notification(record(TaskState.DONE, OutcomeKind.ERROR), b'{ "code":-1 }'))
+    assert told == b'{"taskId":"t-1","status":"failed",' + REST + b'"error":{ "code":-1 }}'
+
+
+@requirement("TX-NOT-3")
+@pytest.mark.parametrize("request_id", [b"7", b'"\\u00e9"'])
+def test_the_end_of_a_stream_names_its_subscription(request_id):
+    subscription = b',"io.modelcontextprotocol/subscriptionId":' + request_id
+    written = b'{"resultType":"complete",' + META[:-1] + subscription + b"}}"
+    assert tasks_ext.listen_result(request_id) == written
+
+
+@requirement("TX-NEW-3")
+def test_input_before_the_work_asks_what_is_open_and_carries_a_state():
+    asked = b'"q1":{"method":"elicitation/create","params":{ "message" : "1.0?" }}'
+    questions = b'"inputRequests":{' + asked + b',"q3":{"method":"roots/list","params":{}}},'
+    written = b'{"resultType":"input_required",' + questions + b'"requestState":"s-1",' + META + b"}"
+    assert tasks_ext.input_required(record(TaskState.INPUT_REQUIRED, questions=QUESTIONS), "s-1") == written
 
 
 @requirement("TX-HTTP-5")

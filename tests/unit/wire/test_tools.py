@@ -70,6 +70,15 @@ def test_the_upstreams_own_support_is_never_shown(execution, written):
     assert shown(tool) == b'{"execution":' + written + b',"name":"fast"}'
 
 
+@requirement("T25-CAP-4", "T25-CAP-6")
+@pytest.mark.parametrize("execution", [b"", b'"execution":{"taskSupport":"required","other":1},', b'"execution":null,'])
+def test_a_tool_without_an_answer_of_the_policy_is_shown_without(execution):
+    body = b'{"tools":[{' + execution + b'"name":"quiet","n":1.0},{"name":"slow"}]}'
+    written = tools.legacy_list(body, "2025-11-25", {"slow": "optional"}.get)
+    shown_support = b'"execution":{"taskSupport":"optional"}'
+    assert written == b'{"tools":[{"name":"quiet","n":1.0},{"name":"slow",' + shown_support + b"}]}"
+
+
 @requirement("T25-CAP-3", "T25-CAP-6")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-03-26", "2024-11-05", ""])
 def test_older_revisions_see_nothing_of_tasks(version):

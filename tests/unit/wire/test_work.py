@@ -42,13 +42,22 @@ def test_what_is_between_client_and_gateway_stays_here(key):
     [
         b'{"task":{"ttl":1},"name":"x"}',
         b'{"name":"x","task":null}',
+        b'{"inputResponses":{"q1":{}},"name":"x","requestState":"s"}',
+        b'{"name":"x","inputResponses":null}',
+        b'{"requestState":5,"name":"x"}',
         b'{"_meta":{},"name":"x"}',
         b'{"_meta":null,"name":"x"}',
         b'{"_meta":[1],"name":"x"}',
     ],
 )
-def test_neither_the_wish_for_a_task_nor_an_empty_meta_is_passed_on(params):
+def test_neither_the_wish_for_a_task_nor_answers_to_us_nor_an_empty_meta_are_passed_on(params):
     assert forwarded(params) == b'{"name":"x"}'
+
+
+@requirement("OWN-BYTES")
+def test_only_members_of_the_call_itself_are_ours():
+    params = b'{"arguments":{"task":1,"inputResponses":2,"requestState":3},"_meta":{"task":4,"requestState":5}}'
+    assert forwarded(params) == params
 
 
 @requirement("OWN-BYTES")
@@ -78,6 +87,26 @@ def test_stored_parameters_are_sent_as_they_were_written():
 
 def test_parameters_that_are_no_object_are_none():
     assert work.call_params(b"[]") == {}
+
+
+@requirement("OWN-BYTES")
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        (b'{"name":"x"}', b'{"name":"x","_meta":{"progressToken":7}}'),
+        (b'{"_meta":{"a":1.0},"n":{ "b" : 1 }}', b'{"_meta":{"a":1.0,"progressToken":7},"n":{ "b" : 1 }}'),
+        (b'{"_meta":{"progressToken":"theirs","a":1}}', b'{"_meta":{"progressToken":7,"a":1}}'),
+        (b'{"_meta":null}', b'{"_meta":{"progressToken":7}}'),
+        (b'{"_meta":[]}', b'{"_meta":{"progressToken":7}}'),
+        (b"[]", b'{"_meta":{"progressToken":7}}'),
+    ],
+)
+def test_progress_is_asked_for_with_a_token_of_our_own(stored, sent):
+    assert write(work.call_params(stored, 7)) == sent
+
+
+def test_zero_is_a_progress_token():
+    assert write(work.call_params(b"{}", 0)) == b'{"_meta":{"progressToken":0}}'
 
 
 @pytest.mark.parametrize(
@@ -124,12 +153,15 @@ def test_a_failed_task_carries_the_error_object_of_its_reason():
 
 
 @requirement("OWN-ERRORS")
-def test_a_passed_deadline_and_an_unknown_outcome_have_their_codes():
+def test_what_ends_a_task_without_an_answer_has_its_code():
     deadline = {"reason": "deadline", "retryable": False}
     unknown = {"reason": "outcome_unknown", "retryable": False}
     lost = "the outcome is unknown: the work was sent and its answer was lost"
     assert compact({"code": 50401, "message": "the deadline passed", "data": deadline}) == work.DEADLINE
     assert compact({"code": 50305, "message": lost, "data": unknown}) == work.LOST
+    unanswered = {"reason": "expired_input", "retryable": False}
+    message = "nobody answered what the tool asked in time"
+    assert compact({"code": 50402, "message": message, "data": unanswered}) == work.UNANSWERED
 
 
 def test_parameters_given_as_raw_values_are_spliced():

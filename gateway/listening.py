@@ -1,0 +1,142 @@
+"""`subscriptions/listen`: the stream of a modern client that is told how its tasks change (TX-NOT-1 to TX-NOT-4)."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Raw
+
+from gateway.core.model import Principal, Task
+from gateway.pending import Background, Pending
+from gateway.records import Records
+from gateway.store.keys import Ref, owner_digest
+from gateway.store.port import StoreAway
+from gateway.store.wake import Wake
+from gateway.wire import jsonrpc, reply, sse, tasks_ext
+from gateway.wire.intent import Listen
+from gateway.wire.render import SUBSCRIPTION_ID
+from gateway.wire.reply import Reply
+
+_LOOK_S: Final = 10.0
+
+
+class Listening:
+    """Opens such streams. `may_read` asks anew whether the principal may see a task."""
+
+    def __init__(self, records: Records, wake: Wake, background: Background, draining: asyncio.Event) -> None:
+        self._records = records
+        self._wake = wake
+        self._background = background
+        self._draining = draining
+
+    def open(self, principal: Principal, upstream: str, intent: Listen, may_read: Callable[[Task], bool]) -> Pending:
+        """The stream. It ends with the successful result when the process stops or the principal's token does."""
+        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        stream = _Stream(self._records, principal, upstream, intent, may_read, notes)
+
+        async def run() -> Reply:
+            listening = asyncio.ensure_future(stream.run(self._wake))
+            draining = asyncio.ensure_future(self._draining.wait())
+            try:
+                await asyncio.wait(
+                    {listening, draining}, timeout=stream.seconds_left(), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                for task in (listening, draining):
+                    task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await listening
+            return reply.result(intent.id, tasks_ext.listen_result(intent.id))
+
+        answer = self._background.start(run(), "listen")
+        return Pending(answer, lambda: _stop(answer), at_once=True, notes=notes)
+
+
+class _Stream:
+    def __init__(
+        self,
+        records: Records,
+        principal: Principal,
+        upstream: str,
+        intent: Listen,
+        may_read: Callable[[Task], bool],
+        notes: "asyncio.Queue[bytes]",
+    ) -> None:
+        self._records = records
+        self._principal = principal
+        self._owner = principal.owner_at(upstream)
+        self._intent = intent
+        self._may_read = may_read
+        self._notes = notes
+        self._versions: dict[str, int] = {}
+
+    def seconds_left(self) -> float | None:
+        """TX-NOT-4: how long the token is good for."""
+        if self._principal.expires_ms is None:
+            return None
+        return max(0, self._principal.expires_ms - self._records.store.now()) / 1000
+
+    async def run(self, wake: Wake) -> None:
+        """Acknowledges, tells the present state, then every change. Goes on until it is cancelled."""
+        with wake.watching(owner_digest(self._owner)) as changed:
+            found = await self._accepted()
+            self._emit("notifications/subscriptions/acknowledged", {"notifications": self._acknowledged(found)})
+            for task_id in found:
+                await self._tell(task_id)
+            while True:
+                member = ""
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        member = await changed.get()
+                task_id = member.partition(":")[2]
+                for one in [task_id] if task_id else list(self._versions):
+                    if one in self._versions:
+                        await self._tell(one)
+
+    async def _accepted(self) -> list[str]:
+        """Own tasks only: a foreign id is left out exactly like an unknown one."""
+        found = []
+        for task_id in dict.fromkeys(self._intent.task_ids or ()):
+            task = await self._visible(task_id)
+            if task is not None:
+                found.append(task_id)
+                self._versions[task_id] = 0
+        return found
+
+    def _acknowledged(self, found: list[str]) -> dict[str, object]:
+        return {} if self._intent.task_ids is None else {"taskIds": found}
+
+    async def _visible(self, task_id: str) -> Task | None:
+        while True:
+            try:
+                task = (await self._records.store.load(Ref(self._owner, task_id))).task
+            except StoreAway:
+                await asyncio.sleep(1)
+                continue
+            return task if task is not None and not task.hidden and self._may_read(task) else None
+
+    async def _tell(self, task_id: str) -> None:
+        """TX-NOT-1: the complete task, as tasks/get would answer it now."""
+        task = await self._visible(task_id)
+        if task is None:
+            del self._versions[task_id]
+            return
+        if task.version == self._versions[task_id]:
+            return
+        self._versions[task_id] = task.version
+        body = None
+        if task.terminal:
+            with suppress(StoreAway):
+                body = await self._records.store.body(Ref(self._owner, task_id))
+        self._emit("notifications/tasks", tasks_ext.notification(task, body))
+        if task.terminal:
+            del self._versions[task_id]
+
+    def _emit(self, method: str, params: dict[str, object]) -> None:
+        meta = {"_meta": {SUBSCRIPTION_ID: Raw(self._intent.id)}}
+        self._notes.put_nowait(sse.message(jsonrpc.notification(method, {**params, **meta})))
+
+
+def _stop(answer: "asyncio.Task[Reply]") -> None:
+    answer.cancel()

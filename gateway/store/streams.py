@@ -1,0 +1,94 @@
+"""What streams of clients need of the store: who may speak, what was said, what was waited for, and lists."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.model import Owner, Task
+from gateway.store import codec
+from gateway.store.keys import Ref, owner_digest
+from gateway.store.redis import RedisStore
+
+HOLD_MS: Final = 30_000
+"""How long a claim of a stream lasts that is not renewed."""
+_TOLD_MS: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of tasks, newest first; `more` tells whether another follows the last one."""
+
+    tasks: Sequence[Task]
+    more: bool
+
+
+class StreamStore:
+    """Claims, event ids, progress and lists. Every method raises StoreAway."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self._keys = store.keys
+
+    async def hold(self, ref: Ref, stream: str) -> bool:
+        """Takes or renews the right to bring a task's questions and progress: one stream at a time has it."""
+        _, mine = await self._store.run("hold", [self._keys.delivery(ref)], [stream, HOLD_MS, "", ""])
+        return bool(mine)
+
+    async def release(self, ref: Ref, stream: str) -> None:
+        """Lets another stream have it."""
+        wake = [self._keys.channel, f"{ref.member} look"]
+        await self._store.run("hold", [self._keys.delivery(ref)], [stream, 0, *wake])
+
+    async def first_to_tell(self, ref: Ref, version: int, stream: str) -> bool:
+        """Whether this stream is the one that tells this version of a task."""
+        told = await self._store.call("SET", self._keys.told(ref, version), stream, "NX", "PX", _TOLD_MS)
+        return told is not None
+
+    async def be_present(self, owner: Owner, session: str, stream: str) -> None:
+        """A session has a stream of its own open."""
+        await self._store.call("SET", self._keys.presence(owner, session), stream, "PX", HOLD_MS)
+
+    async def leave(self, owner: Owner, session: str, stream: str) -> None:
+        """The stream has ended."""
+        await self._store.run("hold", [self._keys.presence(owner, session)], [stream, 0, "", ""])
+
+    async def announce(self, owner: Owner) -> None:
+        """Lets the streams of an owner look at everything, their own session included."""
+        await self._store.call("PUBLISH", self._keys.channel, f"{owner_digest(owner)}: look")
+
+    async def is_present(self, owner: Owner, session: str) -> bool:
+        """Whether a session has a stream of its own open, on any replica."""
+        return bool(await self._store.call("EXISTS", self._keys.presence(owner, session)))
+
+    async def awaiting_input(self, owner: Owner) -> list[str]:
+        """The ids of the owner's tasks that wait for input."""
+        members = await self._store.call("ZRANGE", self._keys.awaiting(owner), 0, -1)
+        return [member.decode().partition(":")[2] for member in members]
+
+    async def remember_event(self, owner: Owner, event: str, value: bytes, ttl_ms: int) -> None:
+        """What a stream waits for, so that it can be waited for again under this event id."""
+        await self._store.call("SET", self._keys.event(owner, event), value, "PX", max(1, ttl_ms))
+
+    async def recall_event(self, owner: Owner, event: str) -> bytes | None:
+        """What the stream with this event id waited for."""
+        found = await self._store.call("GET", self._keys.event(owner, event))
+        return None if found is None else bytes(found)
+
+    async def note_progress(self, ref: Ref, progress: bytes) -> bool:
+        """Notes the latest progress of a task that is under way, and wakes its streams."""
+        keys = self._keys
+        _, noted = await self._store.run("progress", [keys.task(ref)], [progress, keys.channel, f"{ref.member} look"])
+        return bool(noted)
+
+    async def progress(self, ref: Ref) -> bytes | None:
+        """The latest progress of a task."""
+        found = await self._store.call("HGET", self._keys.task(ref), "pg")
+        return None if found is None else bytes(found)
+
+    async def page(self, owner: Owner, after: tuple[int, str] | None, size: int) -> Page:
+        """A page of the owner's tasks, from the newest or from after a creation time and id."""
+        keys = self._keys
+        start = ["", ""] if after is None else [after[0], Ref(owner, after[1]).member]
+        names = [keys.index(owner), keys.listed(owner)]
+        _, more, *rows = await self._store.run("list", names, [keys.base, *start, size])
+        return Page([codec.decode_task(head) for _, _, head in rows], bool(more))

@@ -1,0 +1,133 @@
+"""`tasks/list` for callers that are told apart."""
+
+import asyncio
+import time
+from itertools import chain
+
+import pytest
+
+from tests.integration.conftest import POLICY
+from tests.integration.test_identity import (  # noqa: F401  # fixtures
+    PUBLIC,
+    as_,
+    auth,
+    gateway,
+    idp,
+    servers,
+    with_session,
+)
+from tests.requirements import requirement
+from tests.sse_client import opened
+
+
+async def pages(client):
+    """Every page, by its cursors."""
+    cursor, found = None, []
+    while True:
+        result = (await client.legacy("tasks/list", {} if cursor is None else {"cursor": cursor})).result
+        found.append([task["taskId"] for task in result["tasks"]])
+        cursor = result.get("nextCursor")
+        if cursor is None:
+            return found
+
+
+@pytest.fixture
+async def ann(gateway, idp):
+    return await with_session(gateway, idp.token(sub="ann"))
+
+
+@requirement("T25-LST-1", "T25-CAP-1")
+async def test_every_own_task_is_there_once_newest_first(ann, gateway, idp, harness):
+    bob = await with_session(gateway, idp.token(sub="bob"))
+    assert (await ann.initialize()).result["capabilities"]["tasks"]["list"] == {}
+    mine, theirs = [], []
+    for _ in range(60):
+        mine.append(await ann.task("echo"))
+        theirs.append(await bob.task("echo"))
+        await ann.legacy("tasks/result", {"taskId": mine[-1]})
+        await bob.legacy("tasks/result", {"taskId": theirs[-1]})
+    found = await pages(ann)
+    assert [len(page) for page in found] == [50, 10]
+    assert sorted(chain.from_iterable(found)) == sorted(mine)
+    newest = (await ann.legacy("tasks/get", {"taskId": found[0][0]})).result
+    oldest = (await ann.legacy("tasks/get", {"taskId": found[-1][-1]})).result
+    assert newest["createdAt"] >= oldest["createdAt"]
+    first = (await ann.legacy("tasks/list")).result["tasks"][0]
+    assert first == newest
+
+
+@requirement("T25-LST-1")
+async def test_a_page_holds_what_was_there_all_along_whatever_comes_and_goes(ann, redis):
+    kept = [await finished(ann) for _ in range(55)]
+    first = (await ann.legacy("tasks/list")).result
+    await asyncio.gather(*(finished(ann) for _ in range(5)))
+    shown = [task["taskId"] for task in first["tasks"]]
+    gone = shown[10]
+    (key,) = await redis.keys(f"*:t:*{gone}")
+    await redis.delete(key)
+    second = (await ann.legacy("tasks/list", {"cursor": first["nextCursor"]})).result
+    shown += [task["taskId"] for task in second["tasks"]]
+    assert sorted(shown) == sorted(kept)
+    assert "nextCursor" not in second
+    assert gone not in chain.from_iterable(await pages(ann))
+
+
+@requirement("T25-LST-1")
+async def test_a_cursor_that_was_not_made_for_this_owner_is_refused(ann, gateway, idp):
+    for _ in range(51):
+        await finished(ann)
+    cursor = (await ann.legacy("tasks/list")).result["nextCursor"]
+    bob = await with_session(gateway, idp.token(sub="bob"))
+    for client, wrong in (
+        (bob, cursor),
+        (ann, ""),
+        (ann, "x"),
+        (ann, cursor[:-1]),
+        (ann, "A" + cursor[1:]),
+        (ann, 7),
+        (ann, "é"),
+        (ann, "x" * 10_000),
+    ):
+        refused = await client.legacy("tasks/list", {"cursor": wrong})
+        assert (refused.status, refused.error["code"]) == (200, -32602)
+
+
+@requirement("T25-LST-2")
+async def test_what_cannot_be_got_is_not_listed(ann, upstream, redis):
+    hidden = asyncio.create_task(ann.legacy_call("gate", {"name": "a"}))
+    await upstream.until(lambda: upstream.calls("gate"))
+    task_id = await ann.task("gate", {"name": "a"})
+    assert await pages(ann) == [[task_id]]
+    (key,) = await redis.keys(f"*:t:*{task_id}")
+    await redis.delete(key)
+    assert await pages(ann) == [[]]
+    upstream.open("a")
+    await hidden
+    assert await pages(ann) == [[]]
+
+
+async def finished(client):
+    task_id = await client.task("echo")
+    await client.legacy("tasks/result", {"taskId": task_id})
+    return task_id
+
+
+@requirement("TX-NOT-4")
+async def test_a_subscription_ends_with_the_token(gateway, idp):
+    client = as_(gateway, idp.token(exp=int(time.time()) + 2))
+    task_id = (await client.call("gate", {"name": "a"})).result["taskId"]
+    body, headers = client.modern_request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+    async with opened(client, body, {**headers, "Authorization": f"Bearer {client.token}"}) as stream:
+        assert (await stream.message())["method"] == "notifications/subscriptions/acknowledged"
+        assert (await stream.message(""))["result"]["resultType"] == "complete"
+
+
+@requirement("TX-NOT-4")
+async def test_a_subscription_shows_no_task_that_the_token_may_not_read(harness, auth, idp):
+    tool = {"match": "gate", "task_support": "optional", "read_scopes": ["look"]}
+    client = await harness.start({**POLICY, "tools": [tool]}, auth=auth, public_url=PUBLIC)
+    client = as_(client, idp.token())
+    task_id = (await client.call("gate", {"name": "a"})).result["taskId"]
+    body, headers = client.modern_request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+    async with opened(client, body, {**headers, "Authorization": f"Bearer {client.token}"}) as stream:
+        assert (await stream.message())["params"]["notifications"] == {"taskIds": []}
