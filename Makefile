@@ -15,7 +15,7 @@ demo: .venv/run ## Show a task created, polled and fetched in both dialects
 	@$(BIN)/python examples/local.py demo
 
 test: .venv/dev check ## Set everything up, check and run all tests
-	@$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered
 	@$(BIN)/python -m tests.coverage_wall
 
 check: .venv/dev ## Run the linters, the type checker and the import contracts

@@ -54,6 +54,7 @@ def test_a_key_of_a_set_is_the_key_of_the_file(name):
         (Signer("RS256", key=rsa_key(1024)).pem, NO_KEY),
         (b"x" * 262_145, "is larger than 262144 bytes"),
     ],
+    ids=["empty", "no key", "cut", "private", "private RSA", "too short", "too large"],
 )
 def test_what_is_no_usable_public_key_is_told_and_not_shown(content, problem):
     assert read("public_key_file", content) == problem

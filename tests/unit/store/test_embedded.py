@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from tests.requirements import requirement
 @pytest.fixture
 async def directory(tmp_path):
     return tmp_path / "data"
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """Another runtime directory, with a path short enough for a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
 
 
 @requirement("OWN-ADOPT")
@@ -47,10 +56,10 @@ async def test_a_server_that_died_is_started_again(directory):
     await store.close()
 
 
-async def test_a_server_is_found_although_the_runtime_directory_is_another_now(directory, tmp_path, monkeypatch):
+async def test_a_server_is_found_although_the_runtime_directory_is_another_now(directory, runtime, monkeypatch):
     first = Embedded(directory)
     await first.start()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
     second = Embedded(directory)
     assert second.socket != first.socket
     await second.start()
@@ -107,11 +116,10 @@ async def test_a_server_that_hangs_is_told(directory, monkeypatch):
     await store.close()
 
 
-def test_the_socket_has_a_short_path_wherever_the_data_is(monkeypatch, tmp_path):
+def test_the_socket_has_a_short_path_wherever_the_data_is(monkeypatch, tmp_path, runtime):
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     assert len(str(socket_path(deep))) < 107
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert socket_path(deep).parent.parent == tmp_path
+    assert socket_path(deep).parent.parent == runtime
     long = tmp_path / ("z" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
