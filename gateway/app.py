@@ -152,7 +152,13 @@ class Gateway:
         self.upstreams: dict[str, HttpUpstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
-            upstream = HttpUpstream(config.url, self._headers(config), config.connect_timeout_s)
+            upstream = HttpUpstream(
+                config.url,
+                self._headers(config),
+                config.connect_timeout_s,
+                max_sessions=config.max_sessions,
+                session_idle_s=config.session_idle_s,
+            )
             self._stack.push_async_callback(upstream.close)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)

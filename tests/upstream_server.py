@@ -105,6 +105,7 @@ class UpstreamServer:
 
     async def _delete(self, request: web.Request) -> web.Response:
         self.sessions.discard(request.headers.get("Mcp-Session-Id", ""))
+        self.arrived.set()
         return web.Response()
 
     async def _initialize(self, message: dict[str, Any]) -> web.Response:

@@ -261,8 +261,6 @@ NOT_BUILT: Final = frozenset(
         "sessions.max_per_principal",
         "upstreams.transport",
         "upstreams.session_scope",
-        "upstreams.max_sessions",
-        "upstreams.session_idle_s",
         "upstreams.allowed_hosts",
     }
 )

@@ -7,13 +7,15 @@ under it in a way that looks the same whether the server acted or not.
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 import aiohttp
 from msgspec import Raw
 
 from gateway.core.model import Owner
+from gateway.upstream.links import Key, Links
 from gateway.upstream.port import (
     NO_CAPABILITIES,
     Call,
@@ -29,7 +31,6 @@ from gateway.wire.intent import LEGACY_VERSIONS
 from gateway.wire.jsonrpc import Notification, Request, Response
 from gateway.wire.render import SERVER_INFO
 
-_Key: TypeAlias = tuple[Owner, str]
 _ACCEPT: Final = "application/json, text/event-stream"
 _HANDSHAKE_S: Final = 30.0
 _TELL_S: Final = 2.0
@@ -47,14 +48,24 @@ _KEEP_ALIVE_S: Final = 4.0
 class HttpUpstream:
     """One server at one URL. `headers` is asked for each session, so that rotated credentials are found."""
 
-    def __init__(self, url: str, headers: Callable[[], Mapping[str, str]], connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: Callable[[], Mapping[str, str]],
+        connect_timeout_s: float,
+        *,
+        max_sessions: int,
+        session_idle_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._url = url
         self._headers = headers
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._pooled: aiohttp.ClientSession | None = None
         self._single: aiohttp.ClientSession | None = None
-        self._links: dict[_Key, Link] = {}
-        self._opening: dict[_Key, asyncio.Lock] = {}
+        self._links = Links(max_sessions, session_idle_s, clock)
+        self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._ids = itertools.count(1)
 
     def next_id(self) -> int:
@@ -64,12 +75,18 @@ class HttpUpstream:
     async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
         """The principal's session; callers that come together share one handshake. Raises NotSent."""
         key = (owner, capabilities)
-        async with self._opening.setdefault(key, asyncio.Lock()):
-            link = self._links.get(key)
-            if link is None:
-                link = await self._handshake(owner, capabilities)
-                self._links[key] = link
+        link = self._links.find(key)
+        if link is not None:
             return link
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._opening[key] = asyncio.ensure_future(self._open(key))
+            opening.add_done_callback(lambda _: self._opening.pop(key))
+        await asyncio.wait({opening})
+        outcome = opening.result()
+        if isinstance(outcome, NotSent):
+            raise NotSent(outcome.reason, str(outcome), again=outcome.again)
+        return outcome
 
     async def perform(
         self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
@@ -79,8 +96,9 @@ class HttpUpstream:
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         headers = self._request_headers(link)
         try:
-            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                return await self._answer(response, link, call, on_progress, on_request)
+            with self._links.using(link):
+                async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+                    return await self._answer(response, link, call, on_progress, on_request)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
         except aiohttp.InvalidURL as error:
@@ -95,11 +113,32 @@ class HttpUpstream:
 
     async def close(self) -> None:
         """Ends all sessions."""
-        ending = [self._end(link) for link in self._links.values() if link.session_id is not None]
-        await asyncio.gather(*ending)
+        for link in self._links:
+            self._let_go(link)
+        await asyncio.gather(*self._ending, *self._opening.values())
         for session in (self._pooled, self._single):
             if session is not None:
                 await session.close()
+
+    async def _open(self, key: Key) -> Link | NotSent:
+        """One handshake for all who wait for it; none of them ends it by going away."""
+        leaving = self._links.make_room()
+        if leaving is None:
+            return NotSent("upstream_down", "all sessions at the upstream are busy: max_sessions", again=True)
+        for link in leaving:
+            self._let_go(link)
+        try:
+            link = await self._handshake(*key)
+        except NotSent as error:
+            return error
+        self._links.add(link)
+        return link
+
+    def _let_go(self, link: Link) -> None:
+        if link.session_id is not None:
+            ending = asyncio.ensure_future(self._end(link))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     async def _end(self, link: Link) -> None:
         timeout = aiohttp.ClientTimeout(total=_TELL_S)
@@ -169,8 +208,7 @@ class HttpUpstream:
         """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
         status = response.status
         if status == _HTTP_NOT_FOUND and link.session_id is not None:
-            if self._links.get((link.owner, link.capabilities)) is link:
-                del self._links[link.owner, link.capabilities]
+            self._links.drop(link)
             raise NotSent("upstream_down", "the upstream ended the session", again=True)
         if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
             raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")

@@ -6,6 +6,10 @@ import json
 import pytest
 from aiohttp import web
 
+from gateway.core.model import Owner
+from gateway.upstream.http import HttpUpstream
+from gateway.upstream.port import Call, NotSent
+from gateway.wire.jsonrpc import members
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
 from tests.upstream_server import answer, event, stream
@@ -184,6 +188,30 @@ class TestSessions:
         assert "SECRET" not in str(upstream.headers)
         assert client.session["Mcp-Session-Id"] not in str(upstream.headers)
         assert upstream.headers[-1]["MCP-Protocol-Version"] == "2025-06-18"
+
+
+class TestPool:
+    async def test_sessions_at_an_upstream_are_bounded_and_the_oldest_idle_one_ends(self, harness, upstream, http):
+        pool = HttpUpstream(upstream.url, dict, 5, max_sessions=2, session_idle_s=60)
+        owners = [Owner("i", name, "t", "u") for name in "abc"]
+        links = [await pool.open(owner) for owner in owners[:2]]
+        assert await pool.open(owners[0]) is links[0]
+        call = Call(pool.next_id(), "tools/call", members(b'{"name":"gate","arguments":{"name":"a"}}'), 10_000)
+        calling = asyncio.create_task(pool.perform(links[0], call))
+        await upstream.until(lambda: upstream.calls("gate"))
+        third = await pool.open(owners[2])
+        await upstream.until(lambda: upstream.sessions == {links[0].session_id, third.session_id})
+        other = Call(pool.next_id(), "tools/call", call.params, 10_000)
+        both = asyncio.create_task(pool.perform(third, other))
+        await upstream.until(lambda: len(upstream.calls("gate")) == 2)
+        with pytest.raises(NotSent, match="max_sessions") as refused:
+            await pool.open(owners[1])
+        assert refused.value.again
+        upstream.open("a")
+        await asyncio.gather(calling, both)
+        assert (await pool.open(owners[1])).owner == owners[1]
+        await pool.close()
+        assert upstream.sessions == set()
 
 
 class TestCredentials:

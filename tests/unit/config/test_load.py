@@ -229,8 +229,6 @@ OTHER_VALUES = {
     "sessions.max_per_principal": "51",
     "upstreams.transport": '"auto"',
     "upstreams.session_scope": '"shared"',
-    "upstreams.max_sessions": "1",
-    "upstreams.session_idle_s": "1.5",
     "upstreams.allowed_hosts": '["h"]',
 }
 
@@ -260,8 +258,6 @@ name = "a"
 url = "http://h"
 transport = "streamable-http"
 session_scope = "principal"
-max_sessions = 100
-session_idle_s = 600
 allowed_hosts = []
 """
     assert load(text).config == Config(upstreams=(Upstream(name="a", url="http://h"),))
