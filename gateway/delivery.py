@@ -38,8 +38,8 @@ class Delivery:
         itself comes before others.
         """
         open_ones = self._suitable(task)
-        moving = task.progress_token is not None and not task.terminal
-        if not (keep or open_ones or moving):
+        progress = await self._news(task)
+        if not (keep or open_ones or progress):
             await self.release()
             return
         self._holds = await self._streams.hold(self._ref, self._stream)
@@ -50,8 +50,9 @@ class Delivery:
             if question.key not in self._asked:
                 self._asked.add(question.key)
                 self._emit(self._request(question))
-        if moving:
-            await self._report()
+        if progress is not None:
+            self._progress = progress
+            self._emit(sse.message(progress))
         if not (keep or open_ones):
             await self.release()
 
@@ -62,11 +63,12 @@ class Delivery:
             with suppress(StoreAway):
                 await self._streams.release(self._ref, self._stream)
 
-    async def _report(self) -> None:
+    async def _news(self, task: Task) -> bytes | None:
+        """The latest progress, if this stream has not brought it yet."""
+        if task.progress_token is None or task.terminal:
+            return None
         latest = await self._streams.progress(self._ref)
-        if latest is not None and latest != self._progress:
-            self._progress = latest
-            self._emit(sse.message(latest))
+        return None if latest == self._progress else latest
 
     def _suitable(self, task: Task) -> list[Question]:
         """T25-INP-1: only what this session declared, and only what nobody has answered."""

@@ -156,7 +156,21 @@ class TestProgress:
         client.session = session.session
         async with session_stream(client) as stream:
             await client.legacy_call("progress", {"name": "a"}, task={}, _meta={"progressToken": "t"})
-            assert (await stream.message("notifications/progress"))["params"]["progressToken"] == "t"
+            while (note := (await stream.message("notifications/progress"))["params"])["progress"] != 2:
+                assert note["progressToken"] == "t"
+
+    async def test_that_was_brought_wakes_nobody_again(self, session, upstream, harness, redis):
+        client = await harness.start({"version": 1, "defaults": {"task_support": "optional"}})
+        client.session = session.session
+        async with session_stream(client) as stream, redis.pubsub() as wakes:
+            await client.legacy_call("progress", {"name": "a"}, task={}, _meta={"progressToken": "t"})
+            while (await stream.message("notifications/progress"))["params"]["progress"] != 2:
+                pass
+            await wakes.subscribe("mtg:{s0}:wake")
+            quiet = 0
+            for _ in range(20):
+                quiet += await wakes.get_message(ignore_subscribe_messages=True, timeout=0.05) is None
+            assert quiet >= 17
 
 
 class TestListen:
