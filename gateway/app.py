@@ -29,6 +29,8 @@ from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.process import Command
+from gateway.upstream.stdio import Bounds, StdioUpstream
 from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
@@ -149,23 +151,29 @@ class Gateway:
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         endpoints = {}
-        self.upstreams: dict[str, HttpUpstream] = {}
+        self.upstreams: dict[str, HttpUpstream | StdioUpstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
-            upstream = HttpUpstream(
-                config.url,
-                self._headers(config),
-                config.connect_timeout_s,
-                max_sessions=config.max_sessions,
-                session_idle_s=config.session_idle_s,
-            )
+            upstream = self._upstream(config)
             self._stack.push_async_callback(upstream.close)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 
-    def _headers(self, config: UpstreamConfig) -> Callable[[], Mapping[str, str]]:
-        return lambda: {name: resolve(value, self._base) for name, value in config.headers.items()}
+    def _upstream(self, config: UpstreamConfig) -> HttpUpstream | StdioUpstream:
+        if config.transport != "stdio":
+            return HttpUpstream(
+                config.url or "",
+                self._resolved(config.headers),
+                config.connect_timeout_s,
+                max_sessions=config.max_sessions,
+                session_idle_s=config.session_idle_s,
+            )
+        command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
+        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+
+    def _resolved(self, values: Mapping[str, str]) -> Callable[[], Mapping[str, str]]:
+        return lambda: {name: resolve(value, self._base) for name, value in values.items()}
 
     def _make_runner(
         self, store: RedisStore, streams: StreamStore, wake: Wake, endpoints: Mapping[str, Endpoint], config: Config

@@ -54,6 +54,12 @@ class Telemetry:
         )
         self._keys = Gauge("mtg_keys", "Usable keys of an issuer", ["issuer"], registry=self.registry)
         self.running = Gauge("mtg_running_calls", "Calls under way at upstreams", registry=self.registry)
+        self._processes = Gauge(
+            "mtg_upstream_processes", "Processes of stdio upstreams that run", ["upstream"], registry=self.registry
+        )
+        self._process_starts = Counter(
+            "mtg_upstream_process_starts", "Processes of stdio upstreams started", ["upstream"], registry=self.registry
+        )
         self._store_up = Gauge("mtg_store_up", "Whether the store answered last", registry=self.registry)
 
     def request(self, *, upstream: str, era: str, method: str, outcome: str, status: int, seconds: float) -> None:
@@ -115,6 +121,30 @@ class Telemetry:
     def unreadable(self, error: BaseException) -> None:
         """What came was no HTTP that can be read. The text of the error holds what was sent, the type does not."""
         self.log.info("request_unreadable", error=type(error).__name__)
+
+    def upstream_started(self, *, upstream: str, pid: int) -> None:
+        """A process of a stdio upstream was started."""
+        self._processes.labels(upstream).inc()
+        self._process_starts.labels(upstream).inc()
+        self.log.info("upstream_started", upstream=upstream, pid=pid)
+
+    def upstream_exited(self, *, upstream: str, pid: int, status: int, seconds: float, wanted: bool) -> None:
+        """A process ended after so many seconds: exit status, negative for a signal."""
+        self._processes.labels(upstream).dec()
+        log = self.log.info if wanted else self.log.warning
+        log("upstream_exited", upstream=upstream, pid=pid, status=status, seconds=round(seconds, 1), wanted=wanted)
+
+    def upstream_stderr(self, *, upstream: str, pid: int, line: str) -> None:
+        """A line that a process printed to its standard error."""
+        self.log.info("upstream_stderr", upstream=upstream, pid=pid, line=line)
+
+    def upstream_stderr_left_out(self, *, upstream: str, pid: int, lines: int) -> None:
+        """So many lines of a process were too many to be logged."""
+        self.log.warning("upstream_stderr_left_out", upstream=upstream, pid=pid, lines=lines)
+
+    def upstream_no_mcp(self, *, upstream: str, pid: int, size: int) -> None:
+        """A process printed something to its standard output that is not MCP. It could be a result: only its size."""
+        self.log.warning("upstream_no_mcp", upstream=upstream, pid=pid, bytes=size)
 
     def refused(self, *, task_id: str, cause: str, verdict: str) -> None:
         """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""

@@ -18,7 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     if loaded is None:
         return WRONG
     for site in loaded.sites:
-        print(f"{site.upstream.name}: {site.upstream.url} with {site.policy.source}")
+        # Of a command only the program: its arguments are nobody's business who reads the output of a check.
+        where = site.upstream.url or f"the program {site.upstream.command[0]}"
+        print(f"{site.upstream.name}: {where} with {site.policy.source}")
     print(f"{arguments.config}: ok")
     return 0
 

@@ -37,17 +37,29 @@ def _serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command = commands.add_parser(
         "serve",
         help="run the gateway",
-        description="Runs the gateway from a config file, or in front of one HTTP upstream with the embedded store.",
-        epilog="example: mcp-task-gateway serve --upstream http://127.0.0.1:9000/mcp --policy policies/example.toml",
+        description="Runs the gateway from a config file, or in front of one server with the embedded store.",
+        usage="%(prog)s [-h] (--config FILE | [OPTIONS] --upstream URL | [OPTIONS] -- COMMAND [ARG ...])",
+        epilog="example: mcp-task-gateway serve --upstream http://127.0.0.1:9000/mcp --policy policies/example.toml; "
+        "or: mcp-task-gateway serve --policy policies/example.toml --env API_TOKEN -- npx -y some-mcp-server",
     )
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="config.toml with everything in it")
     source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP; loopback, no auth")
-    command.add_argument("--policy", type=Path, metavar="FILE", help="with --upstream: its policy file")
-    command.add_argument("--listen", metavar="HOST:PORT", help=f"with --upstream: the front door (default {_LISTEN})")
-    command.add_argument("--admin", metavar="HOST:PORT", help=f"with --upstream: health and metrics (default {_ADMIN})")
+    source.add_argument(
+        "command",
+        nargs="*",
+        default=(),
+        metavar="COMMAND",
+        help="a program that serves MCP over its standard streams",
+    )
+    command.add_argument("--policy", type=Path, metavar="FILE", help="without --config: the server's policy file")
+    command.add_argument("--listen", metavar="HOST:PORT", help=f"without --config: the front door (default {_LISTEN})")
+    command.add_argument("--admin", metavar="HOST:PORT", help=f"without --config: health, metrics (default {_ADMIN})")
     command.add_argument(
-        "--data", metavar="DIR", help="with --upstream: where the embedded store keeps its files (./data)"
+        "--data", metavar="DIR", help="without --config: where the embedded store keeps its files (./data)"
+    )
+    command.add_argument(
+        "--env", action="append", metavar="NAME", help="with COMMAND: a variable that it gets; may be repeated"
     )
     command.set_defaults(run=serve.run)
 

@@ -2,23 +2,27 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.app import Gateway, serve
 from gateway.cli.check import WRONG, load_or_report, report
 from gateway.config.findings import examine
-from gateway.config.load import Loaded, Site, built_in_policy, load_policy
+from gateway.config.load import Loaded, Site, built_in_policy, command_problem, load_policy
 from gateway.config.models import Config
 from gateway.policy.decide import Policy
 from gateway.store.embedded import EmbeddedFailed
 from gateway.store.port import StoreAway
 from gateway.telemetry import Telemetry
 
-_ONLY_WITH_UPSTREAM = ("policy", "listen", "admin", "data")
+_NOT_WITH_CONFIG = ("policy", "listen", "admin", "data", "env")
 _OPTIONS = {
     ("upstreams", 0, "url"): "--upstream",
+    ("upstreams", 0, "command"): "COMMAND",
+    ("upstreams", 0, "env"): "--env",
     ("server", "listen"): "--listen",
     ("admin", "listen"): "--admin",
     ("store", "url"): "--data",
@@ -57,10 +61,10 @@ async def _serve(gateway: Gateway) -> int:
 
 
 def _from_file(arguments: argparse.Namespace) -> Loaded | None:
-    given = [name for name in _ONLY_WITH_UPSTREAM if getattr(arguments, name) is not None]
+    given = [name for name in _NOT_WITH_CONFIG if getattr(arguments, name) is not None]
     if given:
         options = ", ".join(f"--{name}" for name in given)
-        print(f"{options}: only with --upstream; with --config these stand in the file", file=sys.stderr)
+        print(f"{options}: not with --config, where these stand in the file", file=sys.stderr)
         return None
     return load_or_report(arguments.config)
 
@@ -70,18 +74,38 @@ def _from_options(arguments: argparse.Namespace) -> Loaded | None:
         "server": {} if arguments.listen is None else {"listen": arguments.listen},
         "admin": {} if arguments.admin is None else {"listen": arguments.admin},
         "store": {} if arguments.data is None else {"url": f"embedded:{arguments.data}"},
-        "upstreams": [{"name": "upstream", "url": arguments.upstream}],
+        "upstreams": [_server(arguments)],
     }
     policy = load_policy(arguments.policy) if arguments.policy else built_in_policy()
-    findings = examine(Config, values)
-    for found in findings:
-        print(f"{_OPTIONS[found.keys[0]]}: {found.message}", file=sys.stderr)
+    problems = [f"{_OPTIONS[found.keys[0][:3]]}: {found.message}" for found in examine(Config, values)]
+    problems += _not_found(arguments)
+    for problem in problems:
+        print(problem, file=sys.stderr)
     if not isinstance(policy, Policy):
         report(policy)
         return None
-    if findings:
+    if problems:
         return None
     if not arguments.policy:
         print("built-in policy: every tool may be a task (task_support = optional)", file=sys.stderr)
     config = Config.model_validate(values)
     return Loaded(config, [Site(config.upstreams[0], policy)])
+
+
+def _server(arguments: argparse.Namespace) -> dict[str, object]:
+    """The entry of `[[upstreams]]` that the options stand for."""
+    variables = {} if arguments.env is None else {"env": {name: f"env:{name}" for name in arguments.env}}
+    if arguments.command:
+        return {"name": "upstream", "transport": "stdio", "command": arguments.command, **variables}
+    return {"name": "upstream", "url": arguments.upstream, **variables}
+
+
+def _not_found(arguments: argparse.Namespace) -> Iterator[str]:
+    """What the options name and is not there."""
+    if arguments.command and arguments.command[0]:
+        wrong = command_problem(arguments.command[0], Path(), None, Path())
+        if wrong is not None:
+            yield f"COMMAND: {wrong}"
+    for name in arguments.env or ():
+        if not os.environ.get(name):
+            yield f"--env: environment variable {name} is not set or empty"

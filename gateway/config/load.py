@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 
-from gateway.config import models
+from gateway.config import models, programs
 from gateway.config.findings import examine
 from gateway.config.identity import Issuer
 from gateway.config.models import Config, Upstream, is_store_url
@@ -134,6 +134,7 @@ def load_config(path: FilePath, key_problem: KeyProblem | None = None) -> Loaded
     _refuse_unbuilt_config(file)
     _check_references(file, path.parent)
     _check_key_files(file, path.parent, key_problem)
+    _check_commands(file, path.parent)
     policies, problems = [], set(file.problems)
     for _, table in file.tables("upstreams"):
         policy = table.get("policy")
@@ -193,9 +194,10 @@ def _references(file: _File) -> Iterator[tuple[Path, Any]]:
     for base, table in file.tables("store"):
         yield (*base, "url"), table.get("url")
     for base, table in file.tables("upstreams"):
-        headers = table.get("headers")
-        if isinstance(headers, dict):
-            yield from (((*base, "headers", name), value) for name, value in headers.items())
+        for key in ("headers", "env"):
+            values = table.get(key)
+            if isinstance(values, dict):
+                yield from (((*base, key, name), value) for name, value in values.items())
 
 
 def _check_references(file: _File, base: FilePath) -> None:
@@ -235,6 +237,29 @@ def _key_file_problem(
     return None if key_problem is None else key_problem(source, content, algorithms)
 
 
+def _check_commands(file: _File, base: FilePath) -> None:
+    for path, table in file.tables("upstreams"):
+        cwd, command, variables = table.get("cwd"), table.get("command"), table.get("env")
+        folder = base / cwd if isinstance(cwd, str) else base
+        if not folder.is_dir():
+            file.problem((*path, "cwd"), "is no directory")
+        elif isinstance(command, list) and command and isinstance(command[0], str) and command[0]:
+            search = variables.get("PATH") if isinstance(variables, dict) else None
+            wrong = command_problem(command[0], folder, search if isinstance(search, str) else None, base)
+            if wrong is not None:
+                file.problem((*path, "command"), wrong)
+
+
+def command_problem(program: str, folder: FilePath, search: str | None, base: FilePath) -> str | None:
+    """Why a program cannot be run in a folder, or None. `search` is a PATH of its own, which may be a reference."""
+    try:
+        return programs.missing(program, folder, {} if search is None else {"PATH": resolve(search, base)})
+    except (LookupError, OSError):
+        return None  # a reference that leads nowhere is a problem of its own
+    except ValueError as error:
+        return f"cannot be looked for: {error}"
+
+
 class _Entry(Settings):
     """All that a `[[tools]]` entry may hold. That `match` is there and right is checked with the file."""
 
@@ -256,7 +281,9 @@ def _refuse_unbuilt_config(file: _File) -> None:
         model = Upstream if section == "upstreams" else type(field.default)
         for base, table in file.tables(section):
             for key, value in table.items():
-                if f"{section}.{key}" in models.NOT_BUILT and value != _plain(model.model_fields[key].default):
+                name = f"{section}.{key}"
+                unbuilt = name in models.NOT_BUILT and value != _plain(model.model_fields[key].default)
+                if unbuilt or value in models.NOT_BUILT_VALUES.get(name, ()):
                     file.problem((*base, key), _UNBUILT)
 
 

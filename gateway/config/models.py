@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.config.identity import Issuer, check_public_url, repeated
 from gateway.policy.shape import STRICT, Finding, Many, refuse
@@ -14,6 +14,8 @@ _MAX_PORT: Final = 65_535
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _RESERVED: Final = frozenset({"mcp", "artifacts", "healthz"})
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key", re.IGNORECASE)
+_SECRET_VARIABLE: Final = re.compile(r"authorization|cookie|token|secret|key|passw|credential", re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE: Final = re.compile(r"(env|file):.+")
 _STORE_URL: Final = re.compile(r"embedded:.|rediss?://|unix://")
 _PASSWORD: Final = re.compile(r"//[^?#]*:[^?#]*@|[?&]password=", re.IGNORECASE)
@@ -156,13 +158,24 @@ class Secrets(Section):
     encrypt_at_rest: bool = False
 
 
+_OF_HTTP: Final = frozenset({"url", "headers", "connect_timeout_s"})
+_OF_STDIO: Final = frozenset({"command", "cwd", "env"})
+_NEEDED: Final = frozenset({"url", "command"})
+
+
 class Upstream(Section):
-    """One server behind the gateway. `policy` is a path relative to the config file."""
+    """One server behind the gateway, at a URL or run by a command.
+
+    `policy` and `cwd` are paths relative to the config file, which is where a command runs that names no `cwd`.
+    """
 
     name: str
     transport: Literal["streamable-http", "sse", "stdio", "auto"] = "streamable-http"
-    url: str
+    url: str | None = Field(default=None, validate_default=True)
     headers: Mapping[str, str] = Field(default_factory=dict)
+    command: Many[str] = Field(default=(), validate_default=True)
+    cwd: str | None = None
+    env: Mapping[str, str] = Field(default_factory=dict)
     session_scope: Literal["principal", "tenant", "shared"] = "principal"
     max_sessions: int = Field(default=100, ge=1)
     session_idle_s: float = Field(default=600, gt=0)
@@ -178,15 +191,50 @@ class Upstream(Section):
             raise ValueError(message)
         return value
 
+    @field_validator(*sorted(_OF_HTTP | _OF_STDIO))
+    @classmethod
+    def _of_its_transport(cls, value: Any, info: ValidationInfo) -> Any:
+        """A key of the other transport has no effect, and each transport has one key that it needs."""
+        transport, key = info.data.get("transport"), info.field_name or ""
+        if transport is None:
+            return value
+        mine = _OF_STDIO if transport == "stdio" else _OF_HTTP
+        unset = value == cls.model_fields[key].get_default(call_default_factory=True)
+        if key in mine & _NEEDED and unset:
+            refuse([Finding(((),), "is missing")])
+        if key not in mine and not unset:
+            refuse([Finding(((),), f'has no effect with transport = "{transport}"')])
+        return value
+
     @field_validator("url")
     @classmethod
-    def _reachable(cls, value: str) -> str:
+    def _reachable(cls, value: str | None) -> str | None:
+        if value is None:
+            return value
         if not re.match(r"https?://[^/\s]", value):
             message = "must begin with http://HOST or https://HOST"
             raise ValueError(message)
         if re.match(r"https?://[^/?#]*@", value):
             message = "holds a user or a password: give them in headers, as env:NAME or file:PATH"
             raise ValueError(message)
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _runnable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value and not value[0]:
+            message = "must begin with the name of a program"
+            raise ValueError(message)
+        if any("\0" in word for word in value):
+            message = "must hold no NUL"
+            raise ValueError(message)
+        return value
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _variables(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            refuse(_refused_variables(value))
         return value
 
     @field_validator("headers", mode="before")
@@ -203,6 +251,18 @@ def _refused_headers(headers: Mapping[str, object]) -> Iterator[Finding]:
             yield Finding(((name,),), "must be a valid string")
         elif _SECRET_HEADER.search(name) and not _REFERENCE.fullmatch(content):
             yield Finding(((name,),), "looks like a secret: give it as env:NAME or file:PATH")
+
+
+def _refused_variables(variables: Mapping[str, object]) -> Iterator[Finding]:
+    for name, content in variables.items():
+        if not isinstance(content, str):
+            yield Finding(((name,),), "must be a valid string")
+        elif not _VARIABLE.fullmatch(name):
+            yield Finding(((name,),), "is no name of a variable")
+        elif _SECRET_VARIABLE.search(name) and not _REFERENCE.fullmatch(content):
+            yield Finding(((name,),), "looks like a secret: give it as env:NAME or file:PATH")
+        elif "\0" in content:
+            yield Finding(((name,),), "must hold no NUL")
 
 
 class Config(Section):
@@ -259,9 +319,11 @@ NOT_BUILT: Final = frozenset(
         "secrets.keys",
         "secrets.encrypt_at_rest",
         "sessions.max_per_principal",
-        "upstreams.transport",
         "upstreams.session_scope",
         "upstreams.allowed_hosts",
     }
 )
 """Keys without effect in this release: accepted at their default, refused at any other value."""
+
+NOT_BUILT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {"upstreams.transport": ("sse", "auto")}
+"""Values without effect in this release, of keys that have effect otherwise."""

@@ -172,6 +172,7 @@ def test_explain_names_the_upstreams_that_there_are(capsys, folder):
         (["--listen", "127.0.0.1:1"], "--listen"),
         (["--admin", "127.0.0.1:1"], "--admin"),
         (["--data", "d"], "--data"),
+        (["--env", "HOME"], "--env"),
         (["--policy", "policies/example.toml"], "--policy"),
         (["--data", "", "--listen", "x", "--policy", "p", "--admin", "y"], "--policy, --listen, --admin, --data"),
     ],
@@ -180,7 +181,7 @@ def test_serve_takes_from_a_configuration_what_would_stand_in_it(capsys, options
     assert run(capsys, "serve", "--config", "config.example.toml", *options) == (
         2,
         "",
-        f"{named}: only with --upstream; with --config these stand in the file\n",
+        f"{named}: not with --config, where these stand in the file\n",
     )
 
 
@@ -297,7 +298,7 @@ def test_help_names_every_option_and_gives_an_example(capsys, monkeypatch, comma
         (["check"], "the following arguments are required: --config"),
         (["explain", "--config", "c"], "the following arguments are required: --upstream, --tool"),
         (["token"], "the following arguments are required: --subject, --tenant"),
-        (["serve"], "one of the arguments --config --upstream is required"),
+        (["serve"], "one of the arguments --config --upstream COMMAND is required"),
         (["serve", "--config", "c", "--upstream", "u"], "not allowed with argument --config"),
         (["serve", "--config", "c", "--unheard-of"], "unrecognized arguments: --unheard-of"),
     ],
@@ -311,6 +312,7 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys, arguments, messa
 def test_the_examples_in_the_help_are_command_lines_that_are_understood():
     (commands,) = (action.choices for action in parser()._actions if action.choices)
     for name, command in commands.items():
-        words = command.epilog.removeprefix("example: mcp-task-gateway ").split()
-        assert words[0] == name
-        assert parser().parse_args(words).run.__module__ == f"gateway.cli.{name}"
+        for example in command.epilog.removeprefix("example: ").split("; or: "):
+            words = example.removeprefix("mcp-task-gateway ").split()
+            assert words[0] == name
+            assert parser().parse_args(words).run.__module__ == f"gateway.cli.{name}"

@@ -227,7 +227,6 @@ OTHER_VALUES = {
     "secrets.keys": '[{ id = "k", value = "SECRET-123" }]',
     "secrets.encrypt_at_rest": "true",
     "sessions.max_per_principal": "51",
-    "upstreams.transport": '"auto"',
     "upstreams.session_scope": '"shared"',
     "upstreams.allowed_hosts": '["h"]',
 }
@@ -240,6 +239,12 @@ def test_a_key_of_the_configuration_without_effect_is_refused_at_another_value(l
     line, path = (4, f"upstreams.0.{key}") if section == "upstreams" else (5, name)
     header = "" if section == "upstreams" else f"[{section}]\n"
     assert load(f"{UPSTREAM}{header}{key} = {OTHER_VALUES[name]}\n") == [f"config.toml:{line}: {path}: {UNBUILT}"]
+
+
+@requirement("OWN-CONFIG")
+@pytest.mark.parametrize("transport", ["sse", "auto"])
+def test_a_transport_without_effect_is_refused(load, transport):
+    assert load(f'{UPSTREAM}transport = "{transport}"\n') == [f"config.toml:4: upstreams.0.transport: {UNBUILT}"]
 
 
 def test_all_keys_of_the_configuration_without_effect_are_tried():

@@ -58,6 +58,9 @@ def test_every_key_has_its_documented_default():
                 "transport": "streamable-http",
                 "url": "http://h/mcp",
                 "headers": {},
+                "command": (),
+                "cwd": None,
+                "env": {},
                 "session_scope": "principal",
                 "max_sessions": 100,
                 "session_idle_s": 600,
@@ -262,7 +265,7 @@ def test_a_number_is_taken_down_to_its_least_value_and_no_further(model, key, le
         (Server, "workers", ["auto"]),
         (Store, "sent_durability", ["local", "fsync", "replica"]),
         (Auth, "mode", ["none", "jwt"]),
-        (Upstream, "transport", ["streamable-http", "sse", "stdio", "auto"]),
+        (Upstream, "transport", ["streamable-http", "sse", "auto"]),
         (Upstream, "session_scope", ["principal", "tenant", "shared"]),
     ],
 )

@@ -1,0 +1,182 @@
+"""MCP over the standard streams of child processes: one process a principal and set of declared capabilities.
+
+A process belongs to its principal, because a server may keep in it what its caller did. There are so many at most; one
+that nothing runs on makes room for another principal's, and ends when it was not used for a while.
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from msgspec import Raw
+
+from gateway.core.model import Owner
+from gateway.telemetry import Telemetry
+from gateway.upstream.child import Child, Hooks
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnProgress, OnRequest
+from gateway.upstream.process import Command
+from gateway.wire import jsonrpc
+from gateway.wire.intent import LEGACY_VERSIONS
+from gateway.wire.jsonrpc import Response
+from gateway.wire.render import SERVER_INFO
+
+_Key: TypeAlias = tuple[Owner, str]
+_MAX_HANDSHAKE_BYTES: Final = 1_048_576
+_SHORT_LIFE_S: Final = 1.0
+_FIRST_DELAY_S: Final = 0.2
+_LONGEST_DELAY_S: Final = 10.0
+_PATIENCE_S: Final = 1.0
+"""How long a start may be waited for by whoever wants to call."""
+_FORGET_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many processes there may be, and after how many seconds an unused one ends."""
+
+    processes: int
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Starts in a row that came to nothing, and when the next one may be, on the loop's clock."""
+
+    count: int
+    not_before: float
+    why: str
+
+
+class StdioUpstream:
+    """One command, run as often as there are principals who use it."""
+
+    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry) -> None:
+        self._command = command
+        self._bounds = bounds
+        self._telemetry = telemetry
+        self._hooks = Hooks(self._lost, self._ended)
+        self._children: dict[str, Child] = {}
+        self._current: dict[_Key, Child] = {}
+        self._starting: dict[_Key, asyncio.Task[Child | NotSent]] = {}
+        self._troubles: dict[_Key, _Trouble] = {}
+        self._ids = itertools.count(1)
+        self._closed = False
+
+    def next_id(self) -> int:
+        """An id for a request, used once."""
+        return next(self._ids)
+
+    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
+        """The principal's session; callers that come together share one start. Raises NotSent."""
+        key = (owner, capabilities)
+        child = self._current.get(key)
+        if child is None or not child.usable:
+            child = await self._start(key)
+        child.hold()
+        return child.link
+
+    async def perform(
+        self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
+    ) -> Response:
+        """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
+        child = self._children.get(link.session_id or "")
+        if child is None:
+            raise NotSent("upstream_down", "the upstream's process has ended", again=True)
+        return await child.perform(call, on_progress, on_request)
+
+    async def cancel(self, link: Link, call: Call) -> None:
+        """T25-CAN-3: notifications/cancelled with the id of our own request."""
+        child = self._children.get(link.session_id or "")
+        if child is not None:
+            child.cancel(call)
+
+    async def close(self) -> None:
+        """Ends all processes, and waits until nothing is left of them."""
+        self._closed = True
+        while self._children or self._starting:
+            for child in self._children.values():
+                child.end()
+            collecting = [asyncio.ensure_future(child.collected()) for child in self._children.values()]
+            await asyncio.wait([*collecting, *self._starting.values()])
+
+    async def _start(self, key: _Key) -> Child:
+        """One start for all who wait for it; none of them ends it by going away. Raises NotSent."""
+        starting = self._starting.get(key)
+        if starting is None:
+            starting = self._starting[key] = asyncio.get_running_loop().create_task(self._try(key))
+            starting.add_done_callback(lambda _: self._starting.pop(key))
+        await asyncio.wait({starting})
+        outcome = starting.result()
+        if isinstance(outcome, NotSent):
+            raise NotSent(outcome.reason, str(outcome), again=outcome.again)
+        return outcome
+
+    async def _try(self, key: _Key) -> Child | NotSent:
+        try:
+            await self._wait_after_trouble(key)
+            await self._make_room()
+        except NotSent as error:
+            return error
+        link = Link(key[0], "", str(self.next_id()), key[1])
+        child = Child(link, self._command, self._bounds.idle_s, self._telemetry, self._hooks)
+        self._children[link.session_id or ""] = child
+        try:
+            await child.begin(self._handshake(key[1]))
+        except NotSent as error:
+            self._note_trouble(key, str(error))
+            return error
+        self._current[key] = child
+        return child
+
+    def _handshake(self, capabilities: str) -> Call:
+        declared = Raw(capabilities.encode())
+        params = {"protocolVersion": LEGACY_VERSIONS[0], "capabilities": declared, "clientInfo": SERVER_INFO}
+        members = jsonrpc.members(jsonrpc.write(params)) or {}
+        return Call(self.next_id(), "initialize", members, _MAX_HANDSHAKE_BYTES)
+
+    async def _wait_after_trouble(self, key: _Key) -> None:
+        trouble = self._troubles.get(key)
+        wait_s = 0.0 if trouble is None else trouble.not_before - asyncio.get_running_loop().time()
+        if trouble is not None and wait_s > _PATIENCE_S:
+            message = f"{trouble.why}; it is started again in {wait_s:.1f} s"
+            raise NotSent("upstream_down", message, again=True)
+        await asyncio.sleep(max(0.0, wait_s))
+
+    async def _make_room(self) -> None:
+        """Returns when one more process may be started, in the same turn of the loop. Raises NotSent."""
+        while len(self._children) >= self._bounds.processes:
+            removable = [child for child in self._children.values() if child.ending or child.idle]
+            if not removable:
+                message = f"all {self._bounds.processes} processes of the upstream are busy"
+                raise NotSent("upstream_down", message, again=True)
+            leaving = min(removable, key=lambda child: (not child.ending, child.used))
+            leaving.end()
+            await leaving.collected()
+        if self._closed:
+            raise NotSent("upstream_down", "the gateway is stopping", again=False)
+
+    def _note_trouble(self, key: _Key, why: str) -> None:
+        now = asyncio.get_running_loop().time()
+        known = self._troubles.get(key)
+        count = 0 if known is None else known.count + 1
+        delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(count, 16))
+        self._troubles = {name: one for name, one in self._troubles.items() if one.not_before + _FORGET_S > now}
+        self._troubles[key] = _Trouble(count, now + delay_s, why)
+
+    def _lost(self, child: Child) -> None:
+        """A process ended by itself."""
+        key = (child.link.owner, child.link.capabilities)
+        if not child.ready:
+            return  # whoever waits for its start is told
+        if asyncio.get_running_loop().time() - child.began < _SHORT_LIFE_S:
+            self._note_trouble(key, child.epitaph)
+        else:
+            self._troubles.pop(key, None)
+
+    def _ended(self, child: Child) -> None:
+        """Nothing is left of a process."""
+        del self._children[child.link.session_id or ""]
+        key = (child.link.owner, child.link.capabilities)
+        if self._current.get(key) is child:
+            del self._current[key]
