@@ -93,6 +93,11 @@ class Child:
             self._holds.popleft()
         return self.ready and self._users == 0 and not self._holds
 
+    @property
+    def load(self) -> int:
+        """How many calls run on it or wait for their turn."""
+        return self._users + len(self._holds)
+
     async def begin(self, handshake: Call) -> None:
         """Returns when the session is there. Raises NotSent, and then the process ends."""
         try:

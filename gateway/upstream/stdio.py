@@ -57,7 +57,7 @@ class StdioUpstream:
         self._telemetry = telemetry
         self._hooks = Hooks(self._lost, self._ended)
         self._children: dict[str, Child] = {}
-        self._current: dict[_Key, Child] = {}
+        self._current: dict[_Key, list[Child]] = {}
         self._starting: dict[_Key, asyncio.Task[Child | NotSent]] = {}
         self._troubles: dict[_Key, _Trouble] = {}
         self._ids = itertools.count(1)
@@ -68,11 +68,23 @@ class StdioUpstream:
         return next(self._ids)
 
     async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
-        """The principal's session; callers that come together share one start. Raises NotSent."""
+        """The principal's session; callers that come together share one start. Raises NotSent.
+
+        A process that may ask something takes one call at a time, because nothing in a question tells which call it
+        belongs to: further calls get processes of their own, and wait for a turn when there may be no more.
+        """
         key = (owner, capabilities)
-        child = self._current.get(key)
-        if child is None or not child.usable:
-            child = await self._start(key)
+        child = self._free(key)
+        while child is None:
+            try:
+                child = await self._start(key)
+            except NotSent:
+                child = self._least_busy(key)
+                if child is None:
+                    raise
+                break
+            if capabilities != NO_CAPABILITIES and not child.idle:
+                child = self._free(key)
         child.hold()
         return child.link
 
@@ -100,6 +112,17 @@ class StdioUpstream:
             collecting = [asyncio.ensure_future(child.collected()) for child in self._children.values()]
             await asyncio.wait([*collecting, *self._starting.values()])
 
+    def _free(self, key: _Key) -> Child | None:
+        """A process that takes a call at once."""
+        usable = [child for child in self._current.get(key, ()) if child.usable]
+        if key[1] != NO_CAPABILITIES:
+            usable = [child for child in usable if child.idle]
+        return usable[0] if usable else None
+
+    def _least_busy(self, key: _Key) -> Child | None:
+        usable = [child for child in self._current.get(key, ()) if child.usable]
+        return min(usable, key=lambda child: child.load) if usable else None
+
     async def _start(self, key: _Key) -> Child:
         """One start for all who wait for it; none of them ends it by going away. Raises NotSent."""
         starting = self._starting.get(key)
@@ -126,7 +149,7 @@ class StdioUpstream:
         except NotSent as error:
             self._note_trouble(key, str(error))
             return error
-        self._current[key] = child
+        self._current.setdefault(key, []).append(child)
         return child
 
     def _handshake(self, capabilities: str) -> Call:
@@ -178,5 +201,6 @@ class StdioUpstream:
         """Nothing is left of a process."""
         del self._children[child.link.session_id or ""]
         key = (child.link.owner, child.link.capabilities)
-        if self._current.get(key) is child:
-            del self._current[key]
+        others = [one for one in self._current.pop(key, []) if one is not child]
+        if others:
+            self._current[key] = others

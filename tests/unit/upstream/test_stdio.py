@@ -365,6 +365,16 @@ class TestQuestions:
         assert text_of(await first) == "through a"
         assert text_of(await second) == "{}"
 
+    async def test_of_two_calls_come_from_processes_of_their_own_while_there_may_be_more(self, make, stdio):
+        upstream = make(processes=2)
+        links = [await upstream.open(ALICE, ELICITATION) for _ in range(3)]
+        assert len({link.session_id for link in links}) == 2
+        first = start(upstream, links[0], "gate", name="a")
+        assert text_of(await start(upstream, links[1], "echo")) == "{}"
+        stdio.open("a")
+        assert text_of(await first) == "through a"
+        assert (await upstream.open(ALICE, ELICITATION)).session_id in {link.session_id for link in links}
+
     async def test_end_with_their_call(self, make, stdio):
         """A process that may still ask on behalf of a call that nobody waits for takes no other call."""
         upstream = make()
@@ -379,7 +389,7 @@ class TestQuestions:
                 dropped.set()
 
         call = call_of(upstream, "question")
-        before = await pid_of(upstream, ALICE, ELICITATION)
+        before = int(await ask(upstream, link, "pid"))
         running = asyncio.ensure_future(upstream.perform(link, call, None, on_request))
         await asked.wait()
         waiting = start(upstream, link, "echo")
