@@ -119,26 +119,19 @@ class FrontDoor:
         return web.Response(body=body, content_type="application/json")
 
     async def _delete(self, request: web.Request) -> web.StreamResponse:
-        endpoint = self._endpoint(request)
-        principal = await self._principal(request)
-        if isinstance(principal, Rejected):
-            answer = reply.refusal(None, principal.reject, Era.LEGACY)
-            return written(self._challenged(answer, request, endpoint))
-        session = request.headers.get(SESSION_HEADER)
-        if session is None:
-            return await self._no_method(request)
+        """Ends a legacy session."""
+        asked = await self._of_session(request)
+        if isinstance(asked, web.StreamResponse):
+            return asked
+        endpoint, principal, session = asked
         return written(await self._service.end_session(principal.owner_at(endpoint.name), session))
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        """The stream of a legacy session; without a session this URL takes no GET (TX-HTTP-1)."""
-        endpoint = self._endpoint(request)
-        principal = await self._principal(request)
-        if isinstance(principal, Rejected):
-            answer = reply.refusal(None, principal.reject, Era.LEGACY)
-            return written(self._challenged(answer, request, endpoint))
-        session = request.headers.get(SESSION_HEADER)
-        if session is None:
-            return await self._no_method(request)
+        """The stream of a legacy session."""
+        asked = await self._of_session(request)
+        if isinstance(asked, web.StreamResponse):
+            return asked
+        endpoint, principal, session = asked
         if "text/event-stream" not in request.headers.get("Accept", ""):
             return web.Response(status=406, text="Accept must list text/event-stream\n")
         event = request.headers.get("Last-Event-ID")
@@ -148,9 +141,17 @@ class FrontDoor:
         response, _ = await respond(request, found, self._keep_alive_s)
         return response
 
-    async def _no_method(self, _: web.Request) -> web.StreamResponse:
-        """TX-HTTP-1: without a session this URL takes POST only."""
-        return web.Response(status=405, headers={"Allow": "POST"})
+    async def _of_session(self, request: web.Request) -> tuple[Endpoint, Principal, str] | web.StreamResponse:
+        """Who speaks in which session; without a session this URL takes POST only (TX-HTTP-1)."""
+        endpoint = self._endpoint(request)
+        principal = await self._principal(request)
+        if isinstance(principal, Rejected):
+            answer = reply.refusal(None, principal.reject, Era.LEGACY)
+            return written(self._challenged(answer, request, endpoint))
+        session = request.headers.get(SESSION_HEADER)
+        if session is None:
+            return web.Response(status=405, headers={"Allow": "POST"})
+        return endpoint, principal, session
 
     async def _inbound(self, request: web.Request) -> Inbound | Rejected:
         if request.content_type != "application/json":

@@ -131,3 +131,20 @@ async def test_a_subscription_shows_no_task_that_the_token_may_not_read(harness,
     body, headers = client.modern_request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
     async with opened(client, body, {**headers, "Authorization": f"Bearer {client.token}"}) as stream:
         assert (await stream.message())["params"]["notifications"] == {"taskIds": []}
+
+
+@requirement("TX-NOT-1", "T25-LST-1", "T25-SEC-1")
+@pytest.mark.parametrize("stranger", [{"sub": "bob"}, {"tid": "other"}])
+async def test_a_stranger_is_told_and_shown_what_an_unknown_task_is(gateway, idp, stranger):
+    ann = await with_session(gateway, idp.token(sub="ann"))
+    task_id = await ann.task("gate", {"name": "a"})
+    other = await with_session(gateway, idp.token(**stranger))
+    assert await pages(other) == [[]]
+    told = []
+    for asked in (task_id, "x" * 32):
+        body, headers = other.modern_request("subscriptions/listen", {"notifications": {"taskIds": [asked]}})
+        async with opened(other, body, {**headers, "Authorization": f"Bearer {other.token}"}) as stream:
+            seen = {name: value for name, value in stream.response.headers.items() if name != "Date"}
+            told.append((stream.status, seen, await stream.message()))
+    assert told[0] == told[1]
+    assert told[0][2]["params"]["notifications"] == {"taskIds": []}
