@@ -162,7 +162,8 @@ async def post(
         text = await response.text()
         session = response.headers.get("Mcp-Session-Id", "")
         if response.content_type == "text/event-stream":
-            text = next(line[5:] for line in text.splitlines() if line.startswith("data:"))
+            # The first event of a stream that can be resumed has an id and no data.
+            text = next(line[5:] for line in text.splitlines() if line.startswith("data: {"))
     print(f"{method}\n   {text.strip()}", flush=True)
     return json.loads(text), session
 
