@@ -1,4 +1,4 @@
-"""MCP over the standard streams of child processes: one process a principal and set of declared capabilities.
+"""MCP over the standard streams of child processes: a process for each principal and set of declared capabilities.
 
 A process belongs to its principal, because a server may keep in it what its caller did. There are so many at most; one
 that nothing runs on makes room for another principal's, and ends when it was not used for a while.
