@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.core import engine
 from gateway.core.engine import Command
-from gateway.core.model import Operation
+from gateway.core.model import Operation, OperationState
 from gateway.holder import Held, Holder
 from gateway.policy.decide import Policy
 from gateway.progress import Progress
@@ -184,11 +184,19 @@ class Runner:
             await self._holder.finish(running, engine.Lose() if running.performing else engine.Unsend(), work.LOST)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave a record without an end
             self._telemetry.fault("runner", error)
-            await self._holder.finish(running, engine.Lose(), work.LOST)
+            await self._after_fault(running)
         finally:
             del self._held[running.ref.member]
             self._telemetry.running.dec()
             self.nudge()
+
+    async def _after_fault(self, running: Held) -> None:
+        """What was not sent is not tried again: the same fault would meet it each time."""
+        if running.operation.state is OperationState.PLANNED:
+            reject = Reject("internal", "a fault of the gateway: nothing was sent")
+            await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
+        else:
+            await self._holder.finish(running, engine.Lose(), work.LOST)
 
     async def _handle(self, running: Held, kind: ClaimKind) -> None:
         operation, task = running.operation, running.pair.task
@@ -210,9 +218,11 @@ class Runner:
             link = await self._open(site.upstream, running, capabilities)
         except NotSent as error:
             self._failed(running, error.reason, str(error))
-            await self._holder.finish(
-                running, engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error)))
-            )
+            if error.busy:
+                await self._holder.finish(running, engine.Unsend(), b"")  # it goes back as it is, until its deadline
+                return
+            failure = work.failure(Reject(error.reason, str(error)))
+            await self._holder.finish(running, engine.GiveUp(str(error)), failure)
             return
         if not await self._holder.send(running):
             return

@@ -85,7 +85,7 @@ class HttpUpstream:
         await asyncio.wait({opening})
         outcome = opening.result()
         if isinstance(outcome, NotSent):
-            raise NotSent(outcome.reason, str(outcome), again=outcome.again)
+            raise NotSent(outcome.reason, str(outcome), again=outcome.again, busy=outcome.busy)
         return outcome
 
     async def perform(
@@ -124,7 +124,9 @@ class HttpUpstream:
         """One handshake for all who wait for it; none of them ends it by going away."""
         leaving = self._links.make_room()
         if leaving is None:
-            return NotSent("upstream_down", "all sessions at the upstream are busy: max_sessions", again=True)
+            return NotSent(
+                "upstream_down", "all sessions at the upstream are busy: max_sessions", again=True, busy=True
+            )
         for link in leaving:
             self._let_go(link)
         try:

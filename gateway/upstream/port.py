@@ -9,12 +9,16 @@ from gateway.wire.jsonrpc import Members, Response
 
 
 class NotSent(Exception):  # noqa: N818  # a fact about the call
-    """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed."""
+    """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed.
 
-    def __init__(self, reason: str, message: str, *, again: bool) -> None:
+    `busy` means that nothing is wrong: all sessions that there may be are in use, and one will be free.
+    """
+
+    def __init__(self, reason: str, message: str, *, again: bool, busy: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
         self.again = again
+        self.busy = busy
 
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call

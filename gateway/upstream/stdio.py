@@ -132,7 +132,7 @@ class StdioUpstream:
         await asyncio.wait({starting})
         outcome = starting.result()
         if isinstance(outcome, NotSent):
-            raise NotSent(outcome.reason, str(outcome), again=outcome.again)
+            raise NotSent(outcome.reason, str(outcome), again=outcome.again, busy=outcome.busy)
         return outcome
 
     async def _try(self, key: _Key) -> Child | NotSent:
@@ -172,7 +172,7 @@ class StdioUpstream:
             removable = [child for child in self._children.values() if child.ending or child.idle]
             if not removable:
                 message = f"all {self._bounds.processes} processes of the upstream are busy"
-                raise NotSent("upstream_down", message, again=True)
+                raise NotSent("upstream_down", message, again=True, busy=True)
             leaving = min(removable, key=lambda child: (not child.ending, child.used))
             leaving.end()
             await leaving.collected()

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gateway import runner as runner_module
+from gateway.upstream.port import NotSent
 from gateway.wire import work
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
@@ -95,6 +96,34 @@ async def test_a_fault_of_ours_leaves_no_record_without_an_end(session, upstream
     assert told.error["code"] == 50305
     assert '"where":"runner","error":"RuntimeError"' in harness.log.getvalue()
     assert "CANARY" not in harness.log.getvalue()
+
+
+async def test_a_fault_of_ours_before_anything_was_sent_is_not_met_again_and_again(
+    session, upstream, monkeypatch, harness, redis
+):
+    def broken(*_):
+        raise RuntimeError("CANARY")
+
+    monkeypatch.setattr(harness.gateways[0]._runner, "_open", broken)
+    told = await session.legacy("tasks/result", {"taskId": await session.task("echo")})
+    assert (told.error["code"], upstream.calls()) == (-32603, [])
+    assert [one["state"] for one in await records(redis, "o")] == ["dropped"]
+    assert harness.log.getvalue().count('"event":"fault"') == 1
+
+
+async def test_work_waits_while_all_sessions_at_its_upstream_are_busy(session, upstream, harness):
+    opening = harness.gateways[0].upstreams["reports"]
+    free, asked = opening.open, []
+
+    async def busy(owner, capabilities="{}"):
+        asked.append(owner)
+        if len(asked) <= 4:
+            raise NotSent("upstream_down", "all busy", again=True, busy=True)
+        return await free(owner, capabilities)
+
+    opening.open = busy
+    told = await session.legacy("tasks/result", {"taskId": await session.task("echo", {"a": 1})})
+    assert told.result["content"][0]["text"] == '{"a": 1}'
 
 
 async def test_work_that_was_lost_again_and_again_is_given_up(harness, upstream, redis):
