@@ -103,6 +103,7 @@ class SessionStream:
         session: Session,
         stream: str,
         emit: Callable[[bytes], None],
+        may_read: Callable[[Task], bool],
     ) -> None:
         self._store = store
         self._streams = streams
@@ -112,6 +113,7 @@ class SessionStream:
         self._session = session
         self._stream = stream
         self._emit = emit
+        self._may_read = may_read
         self._ended = False
         self._versions: dict[str, int] = {}
         self._deliveries: dict[str, Delivery] = {}
@@ -144,7 +146,9 @@ class SessionStream:
     async def _look(self, task_id: str) -> None:
         ref = Ref(self._owner, task_id)
         task = (await self._store.load(ref)).task
-        if task is None or task.hidden or task.dialect != TASKS_2025 or not await self._is_ours(task):
+        if task is None or task.hidden or task.dialect != TASKS_2025 or not self._may_read(task):
+            return
+        if not await self._is_ours(task):
             return
         if self._versions.get(task_id) != task.version:
             self._versions[task_id] = task.version

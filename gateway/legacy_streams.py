@@ -71,8 +71,13 @@ class LegacyStreams:
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), preamble=prime, notes=notes)
 
-    async def resume(self, owner: Owner, session_id: str, session: Session, event: str) -> Pending | None:
-        """T25-RES-1: waits again, under the id of the original request; None for an event id that is not known."""
+    async def resume(
+        self, owner: Owner, session_id: str, session: Session, event: str, may_read: Callable[[Task], bool]
+    ) -> Pending | None:
+        """T25-RES-1: waits again, under the id of the original request.
+
+        None for an event id that is not known, or whose task this token does not open.
+        """
         found = await self._streams.recall_event(owner, event)
         if found is None:
             return None
@@ -80,6 +85,9 @@ class LegacyStreams:
         if waited.session != session_id:
             return None
         ref = Ref(owner, waited.task)
+        task = (await self._records.store.load(ref)).task
+        if task is not None and not may_read(task):
+            return None
         request_id = waited.request.encode()
         notes: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -90,11 +98,19 @@ class LegacyStreams:
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), at_once=True, preamble=prime, notes=notes)
 
-    def session(self, owner: Owner, session_id: str, session: Session) -> Pending:
+    def session(self, owner: Owner, session_id: str, session: Session, may_read: Callable[[Task], bool]) -> Pending:
         """T25-HTTP-2: the stream of a session, until its client leaves or the process stops."""
         notes: asyncio.Queue[bytes] = asyncio.Queue()
         stream = SessionStream(
-            self._records.store, self._streams, self._wake, owner, session_id, session, self._new_id(), notes.put_nowait
+            self._records.store,
+            self._streams,
+            self._wake,
+            owner,
+            session_id,
+            session,
+            self._new_id(),
+            notes.put_nowait,
+            may_read,
         )
 
         async def run() -> Reply:
@@ -112,7 +128,13 @@ class LegacyStreams:
         answer = self._background.start(run(), "session-stream")
         return Pending(answer, lambda: cancel(answer), at_once=True, notes=notes)
 
-    async def take_answer(self, owner: Owner, answer: ClientAnswer, settings: Callable[[str], Settings]) -> Reply:
+    async def take_answer(
+        self,
+        owner: Owner,
+        answer: ClientAnswer,
+        settings: Callable[[str], Settings],
+        denied: Callable[[Task], Reject | None],
+    ) -> Reply:
         """T25-INP-1: an answer to a question that any stream of this owner brought; the first good one counts."""
         task_id, _, rest = answer.id.partition(":")
         key = rest.partition(":")[0]
@@ -121,6 +143,8 @@ class LegacyStreams:
         question = None if task is None else next((one for one in task.questions if one.key == key), None)
         if task is None or question is None or question.answer is not None:
             return reply.ACCEPTED
+        if (reject := denied(task)) is not None:
+            return reply.refusal(None, reject, Era.LEGACY)
         limits = settings(task.tool)
         if answer.ok:
             why = asking.unfit(question, answer.body, limits.max_arguments_bytes)

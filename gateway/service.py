@@ -76,13 +76,14 @@ class Service:
     ) -> Reply | Pending:
         """GET: the stream of a session, or the wait that `event_id` stands for (T25-HTTP-2, T25-RES-1)."""
         owner = principal.owner_at(endpoint.name)
+        may_read = _reader(endpoint, principal)
         try:
             session = await self._records.store.read_session(owner, session_id)
             if session is None:
                 return reply.refusal(None, _no_session(), Era.LEGACY)
             if event_id is None:
-                return self._legacy.session(owner, session_id, session)
-            found = await self._legacy.resume(owner, session_id, session, event_id)
+                return self._legacy.session(owner, session_id, session, may_read)
+            found = await self._legacy.resume(owner, session_id, session, event_id, may_read)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
         if found is None:
@@ -134,21 +135,16 @@ class Service:
             case want.ListTasks():
                 return await self._list_tasks(endpoint, caller, intent)
             case want.Listen():
-                return self._listen(endpoint, caller, intent)
+                may_read = _reader(endpoint, caller.principal)
+                return self._listening.open(caller.principal, endpoint.name, intent, may_read)
             case want.ClientAnswer():
                 settings = endpoint.policy.settings
-                return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0])
+                denied = _denier(endpoint, caller.principal)
+                return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0], denied)
             case want.CallTool():
                 return await self._calls.serve(endpoint, caller, intent)
             case _:
                 return reply.ACCEPTED
-
-    def _listen(self, endpoint: Endpoint, caller: Caller, intent: want.Listen) -> Pending:
-        def may_read(task: Task) -> bool:
-            wanted = endpoint.policy.settings(task.tool)[0].read_scopes
-            return lacks_scope(caller.principal, wanted) is None
-
-        return self._listening.open(caller.principal, endpoint.name, intent, may_read)
 
     async def _initialize(self, owner: Owner, intent: want.Initialize) -> Reply:
         """T25-CAP-1, T25-CAP-3: a version that is served, and Tasks only in the revision that has them."""
@@ -280,3 +276,13 @@ _DISCOVERED: Final = write(
         **tools.CACHE,
     }
 )
+
+
+def _denier(endpoint: Endpoint, principal: Principal) -> Callable[[Task], Reject | None]:
+    """Why `principal` may not see a task: streams ask for each task, as `tasks/get` does for the one it names."""
+    return lambda task: lacks_scope(principal, endpoint.policy.settings(task.tool)[0].read_scopes)
+
+
+def _reader(endpoint: Endpoint, principal: Principal) -> Callable[[Task], bool]:
+    denied = _denier(endpoint, principal)
+    return lambda task: denied(task) is None

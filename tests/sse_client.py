@@ -53,7 +53,7 @@ class Stream:
 async def opened(client: Client, body: dict[str, Any], headers: dict[str, str]) -> AsyncIterator[Stream]:
     """The stream that answers a POST."""
     data = json.dumps(body)
-    async with client.http.post(client.url, data=data, headers={**JSON, **headers}) as response:
+    async with client.http.post(client.url, data=data, headers={**JSON, **_token(client), **headers}) as response:
         yield Stream(response)
 
 
@@ -61,7 +61,7 @@ async def opened(client: Client, body: dict[str, Any], headers: dict[str, str]) 
 async def session_stream(client: Client, event_id: str | None = None) -> AsyncIterator[Stream]:
     """The GET stream of the client's session."""
     resume = {} if event_id is None else {"Last-Event-ID": event_id}
-    headers = {"Accept": "text/event-stream", **client.session, **resume}
+    headers = {"Accept": "text/event-stream", **_token(client), **client.session, **resume}
     async with client.http.get(client.url, headers=headers) as response:
         yield Stream(response)
 
@@ -70,3 +70,7 @@ def result_of(client: Client, task_id: str, request_id: object = "r"):
     """The stream of a tasks/result."""
     body = {"jsonrpc": "2.0", "id": request_id, "method": "tasks/result", "params": {"taskId": task_id}}
     return opened(client, body, client.session)
+
+
+def _token(client: Client) -> dict[str, str]:
+    return {} if client.token is None else {"Authorization": f"Bearer {client.token}"}

@@ -17,7 +17,7 @@ from tests.integration.test_identity import (  # noqa: F401  # fixtures
     with_session,
 )
 from tests.requirements import requirement
-from tests.sse_client import opened
+from tests.sse_client import opened, result_of, session_stream
 
 
 async def pages(client):
@@ -131,6 +131,58 @@ async def test_a_subscription_shows_no_task_that_the_token_may_not_read(harness,
     body, headers = client.modern_request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
     async with opened(client, body, {**headers, "Authorization": f"Bearer {client.token}"}) as stream:
         assert (await stream.message())["params"]["notifications"] == {"taskIds": []}
+
+
+@pytest.fixture
+async def two_tokens(harness, auth, idp):
+    """One session of one person: with the scope that `gate` and `ask` are read with, and without it."""
+    tools = [{"match": name, "task_support": "optional", "read_scopes": ["look"]} for name in ("gate", "ask")]
+    client = await harness.start({**POLICY, "tools": tools}, auth=auth, public_url=PUBLIC)
+    able, lost = as_(client, idp.token(scope="look")), as_(client, idp.token())
+    await able.initialize(capabilities={"elicitation": {}})
+    lost.session = able.session
+    return able, lost
+
+
+@requirement("T25-SEC-2", "T25-RES-1")
+async def test_a_wait_is_not_resumed_for_a_token_that_may_not_read_the_task(two_tokens, upstream):
+    able, lost = two_tokens
+    task_id = await able.task("gate", {"name": "a"})
+    async with result_of(able, task_id) as stream:
+        await stream.event()
+    async with session_stream(lost, stream.ids[0]) as refused:
+        assert refused.status == 400
+    upstream.open("a")
+    async with session_stream(able, stream.ids[0]) as resumed:
+        assert (await resumed.message(""))["result"]["content"][0]["text"] == "through a"
+
+
+@requirement("T25-SEC-2", "T25-ST-3")
+async def test_the_stream_of_a_session_tells_nothing_of_a_task_that_its_token_may_not_read(two_tokens, upstream):
+    able, lost = two_tokens
+    async with session_stream(lost) as stream:
+        await stream.event()
+        task_id = await able.task("ask", {})
+        while (await able.legacy("tasks/get", {"taskId": task_id})).result["status"] != "input_required":
+            pass
+        done = await able.task("echo")
+        assert (await stream.message())["params"]["taskId"] == done
+        assert task_id.encode() not in stream.raw
+
+
+@requirement("T25-SEC-2", "T25-INP-1")
+async def test_an_answer_to_a_question_asks_for_the_scope_of_its_task(two_tokens):
+    able, lost = two_tokens
+    task_id = await able.task("ask", {})
+    async with result_of(able, task_id) as stream:
+        question = await stream.message("elicitation/create")
+        said = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "ada"}}}
+        refused = await lost.post(said, lost.session)
+        assert (refused.status, refused.error["data"]["requiredScopes"]) == (403, ["look"])
+        assert "insufficient_scope" in refused.headers["WWW-Authenticate"]
+        assert (await able.legacy("tasks/get", {"taskId": task_id})).result["status"] == "input_required"
+        assert (await able.post(said, able.session)).status == 202
+        assert (await stream.message(""))["result"]
 
 
 @requirement("TX-NOT-1", "T25-LST-1", "T25-SEC-1")
