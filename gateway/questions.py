@@ -19,6 +19,7 @@ from gateway.wire.jsonrpc import Members
 
 _LOOK_S: Final = 5.0
 """How often a waiting question looks at its record without being woken."""
+_STORE_PAUSE_S: Final = 0.2
 
 
 class Questions:
@@ -42,7 +43,7 @@ class Questions:
     async def _ask(self, held: Held, method: str, params: Members, timeout_s: float) -> str | None:
         """The key of the question in the record; None if nobody is there to be asked any more."""
         while True:
-            with suppress(StoreAway):
+            try:
                 task = (await self._holder.store.load(held.ref)).task
                 if task is None or task.terminal:
                     return None
@@ -53,7 +54,8 @@ class Questions:
                     return key
                 if not await self._still_ours(held, key):
                     return None
-            await asyncio.sleep(0)
+            except StoreAway:
+                await asyncio.sleep(_STORE_PAUSE_S)
 
     async def _still_ours(self, held: Held, key: str) -> bool:
         """Whether a refused question may be asked again: another one was faster and took its key."""
