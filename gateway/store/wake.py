@@ -6,7 +6,7 @@ and then anyway, so that a lost message costs time and nothing else.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _POLL_S: Final = 1.0
+_AGAIN_S: Final = 0.1
 _LONGEST: Final = 1000
 
 
@@ -36,10 +37,11 @@ class Wake:
 
     async def close(self) -> None:
         """Stops listening and lets everyone look once more."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        task = self._task
+        while task is not None and not task.done():
+            # redis-py may take a cancellation for a failed attempt to connect, and then we would try again for ever
+            task.cancel()
+            await asyncio.wait([task], timeout=_AGAIN_S)
         self.wake_all()
 
     @contextmanager
