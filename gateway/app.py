@@ -28,6 +28,7 @@ from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
+from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.process import Command
 from gateway.upstream.stdio import Bounds, StdioUpstream
@@ -163,9 +164,7 @@ class Gateway:
     def _upstream(self, config: UpstreamConfig) -> HttpUpstream | StdioUpstream:
         if config.transport != "stdio":
             return HttpUpstream(
-                config.url or "",
-                self._resolved(config.headers),
-                config.connect_timeout_s,
+                Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
                 max_sessions=config.max_sessions,
                 session_idle_s=config.session_idle_s,
             )

@@ -18,11 +18,11 @@ from gateway.records import Asker, Records
 from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Link, NotSent, OnProgress, OutcomeUnknown, Upstream
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, Upstream
 from gateway.wire import jsonrpc, reply, sse, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
 from gateway.wire.intent import TASKS_2025, CallTool, Speech, TaskAsk
-from gateway.wire.jsonrpc import Members, Response
+from gateway.wire.jsonrpc import Members, Notification, Response
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
@@ -329,13 +329,14 @@ def _timed_out(operation: Operation | None, settings: Settings) -> Reject:
     return Reject("deadline", f"no answer within {settings.sync_timeout_s} s; the upstream was told to stop", told)
 
 
-def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnProgress | None:
+def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnNote | None:
     token = call.progress_token
     if token is None:
         return None
 
-    def relay(params: Members) -> None:
-        note = jsonrpc.notification("notifications/progress", {**params, "progressToken": Raw(token)})
-        notes.put_nowait(sse.message(note))
+    def relay(note: Notification) -> None:
+        if note.method == "notifications/progress":
+            params = {**note.params, "progressToken": Raw(token)}
+            notes.put_nowait(sse.message(jsonrpc.notification(note.method, params)))
 
     return relay

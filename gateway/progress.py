@@ -12,7 +12,7 @@ from gateway.store.keys import Ref
 from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Members
+from gateway.wire.jsonrpc import Notification
 from gateway.wire.render import RELATED_TASK
 
 _EVERY_S: Final = 0.25
@@ -29,8 +29,11 @@ class Progress:
         self._latest: bytes | None = None
         self._writer: asyncio.Task[None] | None = None
 
-    def __call__(self, params: Members) -> None:
+    def __call__(self, note: Notification) -> None:
         """Takes a report. One that does not get further is dropped: strict clients take it for a fault."""
+        if note.method != "notifications/progress":
+            return
+        params = note.params
         reached = _number(params.get("progress"))
         if self._token is None or reached is None or (self._reached is not None and reached <= self._reached):
             return

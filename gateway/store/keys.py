@@ -118,6 +118,10 @@ class Keys:
         """What a stream that was primed with this event id was waiting for (string)."""
         return f"{self.base}e:{owner_digest(owner)}:{event if _ID.fullmatch(event) else _NOWHERE}"
 
+    def pin(self, owner: Owner, client: str) -> str:
+        """Which session of the upstream belongs to a client session (string)."""
+        return f"{self.base}us:{owner_digest(owner)}:{client if _ID.fullmatch(client) else _NOWHERE}"
+
     def due(self, upstream: str) -> str:
         """Work to start (sorted set by time; lives for ever)."""
         return f"{self.base}due:{upstream}"

@@ -85,6 +85,20 @@ class StreamStore:
         found = await self._store.call("HGET", self._keys.task(ref), "pg")
         return None if found is None else bytes(found)
 
+    async def pin(self, owner: Owner, client: str, idle_ms: int) -> bytes | None:
+        """The upstream session of a client session, which counts as a use of it."""
+        found = await self._store.call("GETEX", self._keys.pin(owner, client), "PX", idle_ms)
+        return None if found is None else bytes(found)
+
+    async def keep_pin(self, owner: Owner, client: str, pin: bytes, idle_ms: int) -> bytes:
+        """Keeps the upstream session of a client session, unless there is one; the one that counts."""
+        found = await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "GET", "PX", idle_ms)
+        return pin if found is None else bytes(found)
+
+    async def drop_pin(self, owner: Owner, client: str, pin: bytes) -> None:
+        """Forgets the upstream session of a client session, unless another one has taken its place."""
+        await self._store.run("hold", [self._keys.pin(owner, client)], [pin, 0, "", ""])
+
     async def page(self, owner: Owner, after: tuple[int, str] | None, size: int) -> Page:
         """A page of the owner's tasks, from the newest or from after a creation time and id."""
         keys = self._keys

@@ -7,20 +7,19 @@ for futures, so one that is cancelled or fails leaves the others alone.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.telemetry import Telemetry
+from gateway.upstream.handshake import HANDSHAKE_S, greeted
 from gateway.upstream.lines import Lines, TooLong
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnProgress, OnRequest, OutcomeUnknown
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
 from gateway.upstream.process import Command, Process, Watch
 from gateway.upstream.stderr import log_errors
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
-from gateway.wire.intent import LEGACY_VERSIONS
-from gateway.wire.jsonrpc import Notification, Request, Response
+from gateway.wire.jsonrpc import Members, Notification, Request, Response
 
-_HANDSHAKE_S: Final = 30.0
 _HOLD_S: Final = 5.0
 """How long a session that was opened is kept for the call that it was opened for."""
 _STATUS_S: Final = 0.5
@@ -33,10 +32,15 @@ _TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the owner of a session is told: that it takes no more calls, and that nothing is left of it."""
+    """What the owner of a session is told: that it takes no more calls, that nothing is left of it, what it heard.
+
+    `heard` and `asks` are for what belongs to no call; `asks` gives who answers, or None.
+    """
 
     lost: Callable[["Child"], None]
     ended: Callable[["Child"], None]
+    heard: Callable[["Child", Notification], None]
+    asks: Callable[["Child"], OnRequest | None]
 
 
 @dataclass(slots=True)
@@ -44,7 +48,7 @@ class _Waiting:
     """A call under way."""
 
     call: Call
-    on_progress: OnProgress | None
+    on_note: OnNote | None
     on_request: OnRequest | None
     answer: "asyncio.Future[Response | OutcomeUnknown]"
     questions: "set[asyncio.Task[None]]" = field(default_factory=set)
@@ -68,6 +72,7 @@ class Child:
         self._turn = asyncio.Lock()
         self._waiting: dict[bytes, _Waiting] = {}
         self._open_ids: set[int] = set()
+        self._questions: set[asyncio.Task[None]] = set()
         self._holds: deque[float] = deque()
         self._users = 0
         self._limit = _LEAST_LINE_BYTES
@@ -101,24 +106,25 @@ class Child:
     async def begin(self, handshake: Call) -> None:
         """Returns when the session is there. Raises NotSent, and then the process ends."""
         try:
-            async with asyncio.timeout(_HANDSHAKE_S):
+            async with asyncio.timeout(HANDSHAKE_S):
                 await asyncio.wait({self._begun})
                 if (failure := self._begun.result()) is not None:
                     raise failure
                 answer = await self._exchange(handshake, None, None)
         except TimeoutError:
             self.kill()
-            message = f"the upstream's process did not complete the handshake within {_HANDSHAKE_S:.0f} s"
+            message = f"the upstream's process did not complete the handshake within {HANDSHAKE_S:.0f} s"
             raise NotSent("upstream_down", message, again=True) from None
         except OutcomeUnknown as error:
             self.kill()
             message = f"{error} (during the handshake)"
             raise NotSent(error.reason, message, again=error.reason == "upstream_down") from error
-        version = jsonrpc.text((jsonrpc.members(answer.body) or {}).get("protocolVersion")) if answer.ok else None
-        if version not in LEGACY_VERSIONS:
+        try:
+            version, hello = greeted(answer)
+        except NotSent:
             self.kill()
-            raise NotSent("upstream_bad", "the upstream did not complete the handshake", again=False)
-        self.link = Link(self.link.owner, version, self.link.session_id, self.link.capabilities)
+            raise
+        self.link = replace(self.link, version=version, hello=hello)
         self._write(jsonrpc.notification("notifications/initialized", {}))
         self.ready = True
         self._touch()
@@ -128,7 +134,7 @@ class Child:
         self._holds.append(self._loop.time() + _HOLD_S)
         self._touch()
 
-    async def perform(self, call: Call, on_progress: OnProgress | None, on_request: OnRequest | None) -> Response:
+    async def perform(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         if self._holds:
             self._holds.popleft()
@@ -137,11 +143,11 @@ class Child:
             if not self.usable:
                 raise self._gone()
             if not self._exclusive:
-                return await self._exchange(call, on_progress, None)
+                return await self._exchange(call, on_note, None)
             async with self._turn:
                 if not self.usable:
                     raise self._gone()
-                return await self._exchange(call, on_progress, on_request)
+                return await self._exchange(call, on_note, on_request)
         finally:
             self._users -= 1
             self._touch()
@@ -152,6 +158,11 @@ class Child:
             self._open_ids.discard(call.id)
             params = {"requestId": call.id, "reason": "cancelled by the requestor"}
             self._write(jsonrpc.notification("notifications/cancelled", params))
+
+    def tell(self, method: str, params: Members) -> None:
+        """Sends a notification of the client."""
+        if self.usable and self._process.reads():
+            self._write(jsonrpc.notification(method, params))
 
     def end(self) -> None:
         """Ends the process, politely at first. Returns at once; what is under way may still be answered."""
@@ -168,11 +179,11 @@ class Child:
         """Waits until nothing is left of the process."""
         await asyncio.wait({self._life})
 
-    async def _exchange(self, call: Call, on_progress: OnProgress | None, on_request: OnRequest | None) -> Response:
+    async def _exchange(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Response:
         if not self._write(jsonrpc.request(str(call.id).encode(), call.method, call.params)):
             self._retire()
             raise self._gone()
-        waiting = _Waiting(call, on_progress, on_request, self._loop.create_future())
+        waiting = _Waiting(call, on_note, on_request, self._loop.create_future())
         self._waiting[str(call.id).encode()] = waiting
         self._open_ids.add(call.id)
         self._limit = max(self._limit, call.max_bytes + _SLACK_BYTES)
@@ -246,6 +257,8 @@ class Child:
     def _lose(self, why: OutcomeUnknown) -> None:
         unexpected = not self.ending
         self.ending = True
+        for question in self._questions:
+            question.cancel()
         for waiting in self._waiting.values():
             if not waiting.answer.done():
                 waiting.answer.set_result(why)
@@ -280,8 +293,8 @@ class Child:
             self._answered(message)
         elif isinstance(message, Request):
             self._asked(message)
-        elif message.method == "notifications/progress":
-            self._progressed(message)
+        else:
+            self._noted(message)
 
     def _answered(self, response: Response) -> None:
         waiting = self._waiting.get(response.id)
@@ -290,28 +303,39 @@ class Child:
         if response.id.isdigit():
             self._open_ids.discard(int(response.id))
 
-    def _progressed(self, note: Notification) -> None:
+    def _noted(self, note: Notification) -> None:
         """Our callers use the id of their call as its progress token."""
-        token = jsonrpc.integer(note.params.get("progressToken"))
-        waiting = self._waiting.get(str(token).encode())
-        if waiting is None or waiting.on_progress is None:
-            return
+        waiting = self._concerned(note)
         try:
-            waiting.on_progress(note.params)
+            if waiting is None:
+                self._hooks.heard(self, note)
+            elif waiting.on_note is not None:
+                waiting.on_note(note)
         except Exception as error:  # noqa: BLE001  # a fault of one caller must not end the calls of the others
-            self._telemetry.fault("progress", error)
+            self._telemetry.fault("notification", error)
+
+    def _concerned(self, note: Notification) -> _Waiting | None:
+        """The call that a notification belongs to, as far as can be told."""
+        if note.method == "notifications/progress":
+            token = jsonrpc.integer(note.params.get("progressToken"))
+            return self._waiting.get(str(token).encode())
+        if note.method == "notifications/message" and len(self._waiting) == 1:
+            return next(iter(self._waiting.values()))
+        return None
 
     def _asked(self, request: Request) -> None:
         if request.method == "ping":
             self._reply(jsonrpc.result(request.id, b"{}"))
             return
         asker = next((waiting for waiting in self._waiting.values() if waiting.on_request is not None), None)
-        if asker is None or asker.on_request is None:
+        on_request = self._hooks.asks(self) if asker is None else asker.on_request
+        if on_request is None:
             self._reply(jsonrpc.error(request.id, asking.UNDECLARED))
             return
-        question = self._loop.create_task(self._put(request, asker.on_request))
-        asker.questions.add(question)
-        question.add_done_callback(asker.questions.discard)
+        question = self._loop.create_task(self._put(request, on_request))
+        questions = self._questions if asker is None else asker.questions
+        questions.add(question)
+        question.add_done_callback(questions.discard)
 
     async def _put(self, request: Request, on_request: OnRequest) -> None:
         """Answers a question of the server, however long that takes; several may be open at once."""

@@ -7,12 +7,17 @@ from typing import TypeAlias
 from gateway.core.model import Owner
 from gateway.upstream.port import Link
 
-Key: TypeAlias = tuple[Owner, str]
-"""Whose session it is, and which capabilities were declared in it."""
+Key: TypeAlias = tuple[Owner, str, str]
+"""Whose session it is, which capabilities were declared in it, and which client session it belongs to alone."""
+
+
+def key_of(link: Link) -> Key:
+    """Where a session is found."""
+    return link.owner, link.capabilities, link.client
 
 
 class Links:
-    """Sessions by owner and capabilities. `clock` is monotonic, in seconds; what is under way counts as use."""
+    """Sessions by owner, capabilities and client. `clock` is monotonic, in seconds; what is under way counts as use."""
 
     def __init__(self, most: int, idle_s: float, clock: Callable[[], float]) -> None:
         self._most = most
@@ -48,13 +53,13 @@ class Links:
 
     def add(self, link: Link) -> None:
         """A session that was opened."""
-        self._links[link.owner, link.capabilities] = link
+        self._links[key_of(link)] = link
         self._used[link] = self._clock()
 
     def drop(self, link: Link) -> None:
         """A session that has ended."""
-        if self._links.get((link.owner, link.capabilities)) == link:
-            del self._links[link.owner, link.capabilities]
+        if self._links.get(key_of(link)) == link:
+            del self._links[key_of(link)]
         self._used.pop(link, None)
 
     @contextmanager

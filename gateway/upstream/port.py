@@ -1,11 +1,11 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from gateway.core.model import Owner
-from gateway.wire.jsonrpc import Members, Response
+from gateway.wire.jsonrpc import Members, Notification, Response
 
 
 class NotSent(Exception):  # noqa: N818  # a fact about the call
@@ -34,13 +34,28 @@ NO_CAPABILITIES: Final = "{}"
 
 
 @dataclass(frozen=True, slots=True)
+class Hello:
+    """What a server said of itself when the session began: JSON texts as written, None for what it did not say."""
+
+    capabilities: bytes = b"{}"
+    info: bytes | None = None
+    instructions: bytes | None = None
+    meta: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
-    """A session at an upstream, as one principal, with the client capabilities that were declared to it."""
+    """A session at an upstream, as one principal, with the client capabilities that were declared to it.
+
+    `client` names the client session that it belongs to alone; empty for a session that all of the principal share.
+    """
 
     owner: Owner
     version: str
     session_id: str | None
     capabilities: str = NO_CAPABILITIES
+    client: str = ""
+    hello: Hello = field(default=Hello(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +68,27 @@ class Call:
     max_bytes: int
 
 
-OnProgress: TypeAlias = Callable[[Members], None]
-"""Called with the parameters of each progress notification of a call."""
+OnNote: TypeAlias = Callable[[Notification], None]
+"""Called with each notification that comes before an answer, or that belongs to no call."""
 OnRequest: TypeAlias = Callable[[str, Members], Awaitable[tuple[bool, bytes]]]
-"""Called with method and parameters of each request of the upstream during a call; gives whether it is answered with a
-result, and the result or error object."""
+"""Called with method and parameters of each request of the upstream; gives whether it is answered with a result, and
+the result or error object."""
 
 
 class Upstream(Protocol):
     """One server. Methods raise NotSent or OutcomeUnknown and nothing else."""
 
-    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
-        """A session for this principal that declares these client capabilities (JSON text). Raises NotSent."""
+    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES, client: str = "") -> Link:
+        """A session for this principal that declares these client capabilities (JSON text). Raises NotSent.
+
+        With `client`, a session for that client session alone, the same on every replica, where the transport can.
+        """
 
     def next_id(self) -> int:
         """An id for a request, used once."""
 
     async def perform(
-        self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
+        self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer, for as long as it takes.
 
@@ -79,6 +97,18 @@ class Upstream(Protocol):
 
     async def cancel(self, link: Link, call: Call) -> None:
         """Tells the upstream that nobody waits for this request any more. Failing to tell is no error."""
+
+    async def tell(self, link: Link, method: str, params: Members) -> None:
+        """Sends a notification of the client. Failing to is no error."""
+
+    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what belongs to no call, until it is cancelled. Returns where the upstream has no such stream.
+
+        A connection that breaks is made again. Raises NotSent when the session has ended.
+        """
+
+    async def leave(self, link: Link) -> None:
+        """Ends a session that belongs to one client session alone, which has ended."""
 
     async def close(self) -> None:
         """Ends all sessions."""

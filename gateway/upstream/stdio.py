@@ -9,20 +9,15 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from msgspec import Raw
-
 from gateway.core.model import Owner
 from gateway.telemetry import Telemetry
 from gateway.upstream.child import Child, Hooks
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnProgress, OnRequest
+from gateway.upstream.handshake import initialize
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
 from gateway.upstream.process import Command
-from gateway.wire import jsonrpc
-from gateway.wire.intent import LEGACY_VERSIONS
-from gateway.wire.jsonrpc import Response
-from gateway.wire.render import SERVER_INFO
+from gateway.wire.jsonrpc import Members, Notification, Response
 
 _Key: TypeAlias = tuple[Owner, str]
-_MAX_HANDSHAKE_BYTES: Final = 1_048_576
 _SHORT_LIFE_S: Final = 1.0
 _FIRST_DELAY_S: Final = 0.2
 _LONGEST_DELAY_S: Final = 10.0
@@ -55,11 +50,12 @@ class StdioUpstream:
         self._command = command
         self._bounds = bounds
         self._telemetry = telemetry
-        self._hooks = Hooks(self._lost, self._ended)
+        self._hooks = Hooks(self._lost, self._ended, self._heard, self._asks)
         self._children: dict[str, Child] = {}
         self._current: dict[_Key, list[Child]] = {}
         self._starting: dict[_Key, asyncio.Task[Child | NotSent]] = {}
         self._troubles: dict[_Key, _Trouble] = {}
+        self._ears: dict[_Key, list[tuple[OnNote, OnRequest]]] = {}
         self._ids = itertools.count(1)
         self._closed = False
 
@@ -67,7 +63,7 @@ class StdioUpstream:
         """An id for a request, used once."""
         return next(self._ids)
 
-    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES) -> Link:
+    async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES, client: str = "") -> Link:  # noqa: ARG002  # processes are the principal's
         """The principal's session; callers that come together share one start. Raises NotSent.
 
         A process that may ask something takes one call at a time, because nothing in a question tells which call it
@@ -89,19 +85,41 @@ class StdioUpstream:
         return child.link
 
     async def perform(
-        self, link: Link, call: Call, on_progress: OnProgress | None = None, on_request: OnRequest | None = None
+        self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         child = self._children.get(link.session_id or "")
         if child is None:
             raise NotSent("upstream_down", "the upstream's process has ended", again=True)
-        return await child.perform(call, on_progress, on_request)
+        return await child.perform(call, on_note, on_request)
 
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: notifications/cancelled with the id of our own request."""
         child = self._children.get(link.session_id or "")
         if child is not None:
             child.cancel(call)
+
+    async def tell(self, link: Link, method: str, params: Members) -> None:
+        """Sends a notification of the client. Failing to is no error."""
+        child = self._children.get(link.session_id or "")
+        if child is not None:
+            child.tell(method, params)
+
+    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what belongs to no call, from every process of this principal that was told the same."""
+        key = (link.owner, link.capabilities)
+        ears = self._ears.setdefault(key, [])
+        ear = (on_note, on_request)
+        ears.append(ear)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ears.remove(ear)
+            if not ears:
+                self._ears.pop(key, None)
+
+    async def leave(self, link: Link) -> None:
+        """Processes belong to their principal, and end when nobody has used them for a while."""
 
     async def close(self) -> None:
         """Ends all processes, and waits until nothing is left of them."""
@@ -145,18 +163,12 @@ class StdioUpstream:
         child = Child(link, self._command, self._bounds.idle_s, self._telemetry, self._hooks)
         self._children[link.session_id or ""] = child
         try:
-            await child.begin(self._handshake(key[1]))
+            await child.begin(initialize(self.next_id(), key[1]))
         except NotSent as error:
             self._note_trouble(key, str(error))
             return error
         self._current.setdefault(key, []).append(child)
         return child
-
-    def _handshake(self, capabilities: str) -> Call:
-        declared = Raw(capabilities.encode())
-        params = {"protocolVersion": LEGACY_VERSIONS[0], "capabilities": declared, "clientInfo": SERVER_INFO}
-        members = jsonrpc.members(jsonrpc.write(params)) or {}
-        return Call(self.next_id(), "initialize", members, _MAX_HANDSHAKE_BYTES)
 
     async def _wait_after_trouble(self, key: _Key) -> None:
         trouble = self._troubles.get(key)
@@ -196,6 +208,16 @@ class StdioUpstream:
             self._note_trouble(key, child.epitaph)
         else:
             self._troubles.pop(key, None)
+
+    def _heard(self, child: Child, note: Notification) -> None:
+        """A notification that belongs to no call."""
+        for on_note, _ in self._ears.get((child.link.owner, child.link.capabilities), ()):
+            on_note(note)
+
+    def _asks(self, child: Child) -> OnRequest | None:
+        """Who answers a question that belongs to no call; None if nobody is there."""
+        ears = self._ears.get((child.link.owner, child.link.capabilities))
+        return None if not ears else ears[-1][1]
 
     def _ended(self, child: Child) -> None:
         """Nothing is left of a process."""

@@ -6,6 +6,8 @@ from typing import Final
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOM = b"\xef\xbb\xbf"
+_LONGEST_RETRY: Final = 9
+"""Digits of it."""
 
 
 class TooLong(Exception):  # noqa: N818  # says what the stream is
@@ -35,6 +37,13 @@ class Reader:
         self._size = 0
         self._event = "message"
         self._id: str | None = None
+        self.retry_ms: int | None = None
+        """How long to wait before the stream is asked for again, if it said so."""
+
+    @property
+    def last_id(self) -> str | None:
+        """Where the stream can be taken up again."""
+        return self._id
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that the chunk completes. Raises TooLong."""
@@ -84,6 +93,8 @@ class Reader:
             self._event = value.decode("utf-8", "replace") or "message"
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) <= _LONGEST_RETRY:
+            self.retry_ms = int(value)
 
     def _dispatch(self) -> Event | None:
         data, event = self._data, self._event

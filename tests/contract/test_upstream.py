@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from gateway.telemetry import Telemetry
+from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.upstream.process import Command
@@ -161,7 +162,7 @@ class StdioSite:
 
 
 def over_http(url: str, sessions: int = BOUNDS.processes) -> HttpUpstream:
-    return HttpUpstream(url, dict, 1, max_sessions=sessions, session_idle_s=BOUNDS.idle_s)
+    return HttpUpstream(Connections(url, dict, 1), max_sessions=sessions, session_idle_s=BOUNDS.idle_s)
 
 
 Site = HttpSite | StdioSite
@@ -251,7 +252,7 @@ async def test_progress_comes_while_the_call_goes_on(site, link):
     assert not running.done()
     site.open("a")
     await running
-    told = [(bytes(note["progressToken"]), bytes(note["progress"]), bytes(note["message"])) for note in heard]
+    told = [tuple(bytes(note.params[name]) for name in ("progressToken", "progress", "message")) for note in heard]
     token = str(call.id).encode()
     assert told == [(token, b"1", b'"step 1"'), (token, b"2", b'"step 2"')]
 

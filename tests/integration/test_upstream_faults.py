@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from gateway.core.model import Owner
+from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.port import Call, NotSent
 from gateway.wire.jsonrpc import members
@@ -192,7 +193,7 @@ class TestSessions:
 
 class TestPool:
     async def test_sessions_at_an_upstream_are_bounded_and_the_oldest_idle_one_ends(self, harness, upstream, http):
-        pool = HttpUpstream(upstream.url, dict, 5, max_sessions=2, session_idle_s=60)
+        pool = HttpUpstream(Connections(upstream.url, dict, 5), max_sessions=2, session_idle_s=60)
         owners = [Owner("i", name, "t", "u") for name in "abc"]
         links = [await pool.open(owner) for owner in owners[:2]]
         assert await pool.open(owners[0]) is links[0]
@@ -223,11 +224,11 @@ class TestCredentials:
         def gone():
             raise FileNotFoundError
 
-        harness.gateways[0].upstreams["reports"]._headers = gone
+        harness.gateways[0].upstreams["reports"]._connections._headers = gone
         answer = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
         assert (answer.error["code"], upstream.calls()) == (50201, [])
-        del harness.gateways[0].upstreams["reports"]._headers
-        harness.gateways[0].upstreams["reports"]._headers = dict
+        del harness.gateways[0].upstreams["reports"]._connections._headers
+        harness.gateways[0].upstreams["reports"]._connections._headers = dict
 
 
 class TestDown:

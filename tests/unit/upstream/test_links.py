@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.model import Owner
-from gateway.upstream.links import Links
+from gateway.upstream.links import Links, key_of
 from gateway.upstream.port import Link
 
 
@@ -29,7 +29,7 @@ def link(name, capabilities="{}"):
 
 
 def key(one):
-    return one.owner, one.capabilities
+    return key_of(one)
 
 
 def opened(links, *names):

@@ -94,7 +94,7 @@ class TestHandshake:
         assert (caught.value.reason, caught.value.again, str(caught.value)) == (reason, again, message)
 
     async def test_takes_no_longer_than_it_may(self, make, monkeypatch):
-        monkeypatch.setattr(child, "_HANDSHAKE_S", 0.2)
+        monkeypatch.setattr(child, "HANDSHAKE_S", 0.2)
         with pytest.raises(NotSent, match="did not complete the handshake within") as caught:
             await make("never-ready").open(ALICE)
         assert caught.value.again
@@ -217,8 +217,8 @@ class TestCalls:
         stdio.open("b")
         await asyncio.gather(*running)
         for name, notes in heard.items():
-            assert [bytes(note["progressToken"]) for note in notes] == [str(calls[name].id).encode()] * 2
-            assert [bytes(note["progress"]) for note in notes] == [b"1", b"2"]
+            assert [bytes(note.params["progressToken"]) for note in notes] == [str(calls[name].id).encode()] * 2
+            assert [bytes(note.params["progress"]) for note in notes] == [b"1", b"2"]
 
     async def test_whose_progress_is_not_taken_go_on(self, make, log):
         upstream = make()
