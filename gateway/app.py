@@ -10,7 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gateway.calls import Calls, Endpoint
+from gateway.callers import Endpoint
+from gateway.calls import Calls
 from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config, is_loopback, split_listen
 from gateway.config.models import Upstream as UpstreamConfig
@@ -19,7 +20,9 @@ from gateway.edge.auth import Authenticator, NoAuthentication, token_authenticat
 from gateway.edge.http import FrontDoor
 from gateway.edge.listener import Listener
 from gateway.edge.resource import Resources
+from gateway.forwarding import Forwarding
 from gateway.pending import Background
+from gateway.pinning import StoredPins
 from gateway.records import Records
 from gateway.runner import Limits, Runner, Site
 from gateway.service import Service
@@ -36,6 +39,8 @@ from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
 _LAST_WORDS_S = 5.0
+_ID_BITS = 51
+"""Requests of many processes in one upstream session begin far from each other, at numbers that every peer can read."""
 _ANONYMOUS_TTL_MS = 3_600_000
 """How long tasks are kept at most whose callers are not told apart."""
 
@@ -70,9 +75,9 @@ class Gateway:
         )
         self._stack.push_async_callback(store.close)
         await store.check()
-        endpoints = self._endpoints()
-        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
         streams = StreamStore(store)
+        endpoints = self._endpoints(StoredPins(streams, int(config.sessions.idle_ttl_s * 1000)))
+        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
         runner = self._make_runner(store, streams, wake, endpoints, config)
         wake.on_stop = runner.stop
         background = Background(lambda error: telemetry.fault("background", error))
@@ -87,9 +92,18 @@ class Gateway:
             jitter=random.random,
             nudge=runner.nudge,
         )
-        calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
+        forwarding = Forwarding(streams, wake, background, telemetry, new_id)
+        calls = Calls(records, forwarding, background, telemetry, config.runner.cancel_grace_s)
         service = self._service = Service(
-            records, calls, streams, wake, background, telemetry, new_id, lists_tasks=authenticator.tells_apart
+            records,
+            calls,
+            forwarding,
+            streams,
+            wake,
+            background,
+            telemetry,
+            new_id,
+            lists_tasks=authenticator.tells_apart,
         )
         hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
         door = self.door = FrontDoor(
@@ -150,21 +164,23 @@ class Gateway:
         await made.start()
         return made
 
-    def _endpoints(self) -> Mapping[str, Endpoint]:
+    def _endpoints(self, pins: StoredPins) -> Mapping[str, Endpoint]:
         endpoints = {}
         self.upstreams: dict[str, HttpUpstream | StdioUpstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
-            upstream = self._upstream(config)
+            upstream = self._upstream(config, pins)
             self._stack.push_async_callback(upstream.close)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 
-    def _upstream(self, config: UpstreamConfig) -> HttpUpstream | StdioUpstream:
+    def _upstream(self, config: UpstreamConfig, pins: StoredPins) -> HttpUpstream | StdioUpstream:
         if config.transport != "stdio":
             return HttpUpstream(
                 Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
+                pins,
+                first_id=secrets.randbits(_ID_BITS),
                 max_sessions=config.max_sessions,
                 session_idle_s=config.session_idle_s,
             )

@@ -7,18 +7,19 @@ from typing import Final
 
 import msgspec
 
-from gateway.calls import answer_of, store_away
+from gateway.callers import store_away
+from gateway.calls import answer_of
 from gateway.core import engine
 from gateway.core.model import OutcomeKind, Owner, Task, TaskState
 from gateway.delivery import Delivery, SessionStream
-from gateway.pending import Background, Pending
+from gateway.pending import Background, Outgoing, Pending, emitter
 from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.store.keys import Ref
 from gateway.store.port import Session, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
-from gateway.wire import asking, reply, sse, tasks_2025
+from gateway.wire import asking, reply, tasks_2025
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import ClientAnswer
 from gateway.wire.reply import Reply
@@ -57,17 +58,17 @@ class LegacyStreams:
     def result(self, request_id: bytes, ref: Ref, task: Task, session_id: str, session: Session) -> Pending:
         """T25-RES-1: answers exactly once, when the task ends or expires. Whatever is asked meanwhile is delivered."""
         event = self._new_id()
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
 
-        async def prime() -> bytes:
+        async def prime() -> str | None:
             waited = msgspec.json.encode(_Waited(session_id, ref.id, request_id.decode()))
             left = task.expires_ms - self._records.store.now()
             with suppress(StoreAway):
                 await self._streams.remember_event(ref.owner, event, waited, left)
-                return sse.primer(event)
-            return sse.KEEP_ALIVE
+                return event
+            return None
 
-        delivery = Delivery(self._streams, ref, self._new_id(), session, notes.put_nowait)
+        delivery = Delivery(self._streams, ref, self._new_id(), session, emitter(notes))
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), preamble=prime, notes=notes)
 
@@ -89,18 +90,18 @@ class LegacyStreams:
         if task is not None and not may_read(task):
             return None
         request_id = waited.request.encode()
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
 
-        async def prime() -> bytes:
-            return sse.primer(event)
+        async def prime() -> str | None:
+            return event
 
-        delivery = Delivery(self._streams, ref, self._new_id(), session, notes.put_nowait)
+        delivery = Delivery(self._streams, ref, self._new_id(), session, emitter(notes))
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), at_once=True, preamble=prime, notes=notes)
 
     def session(self, owner: Owner, session_id: str, session: Session, may_read: Callable[[Task], bool]) -> Pending:
         """T25-HTTP-2: the stream of a session, until its client leaves or the process stops."""
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
         stream = SessionStream(
             self._records.store,
             self._streams,
@@ -109,7 +110,7 @@ class LegacyStreams:
             session_id,
             session,
             self._new_id(),
-            notes.put_nowait,
+            emitter(notes),
             may_read,
         )
 

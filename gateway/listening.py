@@ -8,12 +8,12 @@ from typing import Final
 from msgspec import Raw
 
 from gateway.core.model import Principal, Task
-from gateway.pending import Background, Pending
+from gateway.pending import Background, Outgoing, Pending
 from gateway.records import Records
 from gateway.store.keys import Ref, owner_digest
 from gateway.store.port import StoreAway
 from gateway.store.wake import Wake
-from gateway.wire import jsonrpc, reply, sse, tasks_ext
+from gateway.wire import jsonrpc, reply, tasks_ext
 from gateway.wire.intent import Listen
 from gateway.wire.render import SUBSCRIPTION_ID
 from gateway.wire.reply import Reply
@@ -32,7 +32,7 @@ class Listening:
 
     def open(self, principal: Principal, upstream: str, intent: Listen, may_read: Callable[[Task], bool]) -> Pending:
         """The stream. It ends with the successful result when the process stops or the principal's token does."""
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
         stream = _Stream(self._records, principal, upstream, intent, may_read, notes)
 
         async def run() -> Reply:
@@ -61,7 +61,7 @@ class _Stream:
         upstream: str,
         intent: Listen,
         may_read: Callable[[Task], bool],
-        notes: "asyncio.Queue[bytes]",
+        notes: "asyncio.Queue[Outgoing]",
     ) -> None:
         self._records = records
         self._principal = principal
@@ -135,7 +135,7 @@ class _Stream:
 
     def _emit(self, method: str, params: dict[str, object]) -> None:
         meta = {"_meta": {SUBSCRIPTION_ID: Raw(self._intent.id)}}
-        self._notes.put_nowait(sse.message(jsonrpc.notification(method, {**params, **meta})))
+        self._notes.put_nowait(Outgoing(jsonrpc.notification(method, {**params, **meta})))
 
 
 def _stop(answer: "asyncio.Task[Reply]") -> None:

@@ -235,15 +235,16 @@ class Runner:
         await self._holder.finish(running, command, body)
 
     async def _open(self, upstream: Upstream, running: Held, capabilities: str) -> Link:
-        """A session, after a few attempts within about a second."""
+        """The upstream session of the client session that asked, after a few attempts within about a second."""
+        session = "" if running.pair.task is None else running.pair.task.session
         for backoff in _OPEN_BACKOFF_S:
             try:
-                return await upstream.open(running.ref.owner, capabilities)
+                return await upstream.open(running.ref.owner, capabilities, session)
             except NotSent as error:
                 if not error.again:
                     raise
             await asyncio.sleep(backoff)
-        return await upstream.open(running.ref.owner, capabilities)
+        return await upstream.open(running.ref.owner, capabilities, session)
 
     async def _perform(self, upstream: Upstream, link: Link, call: Call, running: Held) -> tuple[Command, bytes]:
         """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""

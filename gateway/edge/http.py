@@ -6,7 +6,7 @@ from typing import cast
 
 from aiohttp import web
 
-from gateway.calls import Endpoint
+from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.auth import Authenticator
 from gateway.edge.resource import WELL_KNOWN, Resources

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.pending import Pending
+from gateway.pending import Outgoing, Pending
 from gateway.wire import sse
 from gateway.wire.reply import Reply
 
@@ -44,21 +44,23 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
-    await response.write(sse.KEEP_ALIVE if pending.preamble is None else await pending.preamble())
+    event = None if pending.preamble is None else await pending.preamble()
+    await response.write(sse.KEEP_ALIVE if event is None else sse.primer(event))
     while not pending.answer.done():
         note = await _note(pending, keep_alive_s)
         if note is not None or not pending.answer.done():
-            await response.write(note or sse.KEEP_ALIVE)
+            await response.write(sse.KEEP_ALIVE if note is None else sse.message(note.body, note.event_id))
     while not pending.notes.empty():
-        await response.write(pending.notes.get_nowait())
+        note = pending.notes.get_nowait()
+        await response.write(sse.message(note.body, note.event_id))
     reply = pending.answer.result()
-    await response.write(sse.message(reply.body) if reply.body else sse.RETRY)
+    await response.write(sse.message(reply.body, reply.event_id) if reply.body else sse.RETRY)
     with suppress(ConnectionError):
         await response.write_eof()
     return response, reply
 
 
-async def _note(pending: Pending, timeout_s: float) -> bytes | None:
+async def _note(pending: Pending, timeout_s: float) -> Outgoing | None:
     """The next event that comes before the answer; None when the answer came first, or nothing in time."""
     note = asyncio.ensure_future(pending.notes.get())
     try:

@@ -85,6 +85,44 @@ class StreamStore:
         found = await self._store.call("HGET", self._keys.task(ref), "pg")
         return None if found is None else bytes(found)
 
+    async def append_replay(self, owner: Owner, stream: str, item: bytes, ttl_ms: int) -> None:
+        """Keeps the next thing that a stream brought, and wakes whoever took the stream up."""
+        keys = self._keys
+        key, member = keys.replay(owner, stream), f"{owner_digest(owner)}:{stream}"
+        await self._store.run("append", [key], [item, ttl_ms, keys.channel, f"{member} look"])
+
+    async def drop_replay(self, owner: Owner, stream: str) -> None:
+        """Forgets what a stream brought."""
+        await self._store.call("DEL", self._keys.replay(owner, stream))
+
+    async def replay(self, owner: Owner, stream: str, start: int) -> list[bytes]:
+        """What a stream brought, from this event on. The first of all is the session that it belongs to."""
+        found = await self._store.call("LRANGE", self._keys.replay(owner, stream), start, -1)
+        return [bytes(item) for item in found]
+
+    async def expect_answer(self, owner: Owner, token: str, ttl_ms: int) -> None:
+        """Somebody waits for a client's answer to the question with this token."""
+        await self._store.call("SET", self._keys.asked(owner, token), b"", "PX", ttl_ms)
+
+    async def give_answer(self, owner: Owner, token: str, answer: bytes) -> None:
+        """An answer of a client, for whoever waits for it; nothing happens if nobody does."""
+        await self._store.call("SET", self._keys.asked(owner, token), answer, "XX", "KEEPTTL")
+        await self._store.call("PUBLISH", self._keys.channel, f"{owner_digest(owner)}:{token} look")
+
+    async def take_answer(self, owner: Owner, token: str) -> bytes | None:
+        """The answer, once it is there."""
+        found = await self._store.call("GET", self._keys.asked(owner, token))
+        return bytes(found) if found else None
+
+    async def forget_question(self, owner: Owner, token: str) -> None:
+        """Nobody waits any more."""
+        await self._store.call("DEL", self._keys.asked(owner, token))
+
+    async def cancel_request(self, owner: Owner, session: str, request_id: bytes) -> None:
+        """Tells whichever replica serves this request that nobody waits for it."""
+        told = f"{owner_digest(owner)}:{session} cancel {request_id.decode()}"
+        await self._store.call("PUBLISH", self._keys.channel, told)
+
     async def pin(self, owner: Owner, client: str, idle_ms: int) -> bytes | None:
         """The upstream session of a client session, which counts as a use of it."""
         found = await self._store.call("GETEX", self._keys.pin(owner, client), "PX", idle_ms)

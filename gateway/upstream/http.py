@@ -36,18 +36,19 @@ class HttpUpstream:
         connections: Connections,
         pins: Pins | None = None,
         *,
+        first_id: int = 1,
         max_sessions: int,
         session_idle_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pins` makes sessions of single clients the same on every replica."""
+        """`pins` makes sessions of single clients the same on every replica, which then use ids from `first_id` on."""
         self._connections = connections
         self._exchange = Exchange(connections)
         self._pins = pins
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
 
     def next_id(self) -> int:
         """An id for a request, used once."""

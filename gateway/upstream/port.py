@@ -42,6 +42,11 @@ class Hello:
     instructions: bytes | None = None
     meta: bytes | None = None
 
+    @property
+    def said(self) -> dict[str, bytes | None]:
+        """All but the capabilities, by the names of the handshake."""
+        return {"serverInfo": self.info, "instructions": self.instructions, "_meta": self.meta}
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

@@ -24,11 +24,17 @@ GONE: Final = Reject("cancelled", "nobody is there to answer any more").body(Era
 
 
 def declarable(capabilities: bytes | Raw | None) -> str:
-    """What an upstream may be told of a client: exactly what it declared, of the things that can be asked."""
+    """What an upstream may be told of a modern client: exactly what it declared, of the things that can be asked."""
     declared = members(capabilities) if capabilities is not None else None
     wanted = {name: (declared or {}).get(name) for name in sorted(_CAPABILITY.values())}
     kept = {name: value for name, value in wanted.items() if value is not None and members(value) is not None}
     return write(kept).decode()
+
+
+def session_capabilities(capabilities: bytes | Raw | None) -> str:
+    """What the upstream session of a legacy client is told: all that the client declared, but for tasks of its own."""
+    declared: Members = (members(capabilities) if capabilities is not None else None) or {}
+    return write({name: value for name, value in declared.items() if name != "tasks"}).decode()
 
 
 def declared(capabilities: str, method: str, params: Members) -> bool:
@@ -64,6 +70,11 @@ def request_params(question: Question, task_id: str) -> dict[str, object]:
 def result(body: bytes | Raw) -> str:
     """A client's result as the record keeps it."""
     return write({"result": Raw(without_related(bytes(body)))}).decode()
+
+
+def whole_result(body: bytes) -> str:
+    """A client's result as it is kept for an upstream that asked the client itself: nothing in it is ours."""
+    return write({"result": Raw(body)}).decode()
 
 
 def refusal(body: bytes) -> str:

@@ -111,6 +111,7 @@ def primer(event_id: str) -> bytes:
     return b"id: " + event_id.encode() + b"\ndata: \n\n"
 
 
-def message(body: bytes) -> bytes:
-    """One JSON-RPC message as an event. JSON text written by this gateway holds no line break."""
-    return b"event: message\ndata: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
+def message(body: bytes, event_id: str | None = None) -> bytes:
+    """One JSON-RPC message as an event. In JSON a line break is white space, and here it would end the line."""
+    named = b"" if event_id is None else b"id: " + event_id.encode() + b"\n"
+    return named + b"event: message\ndata: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
