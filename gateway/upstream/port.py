@@ -11,8 +11,8 @@ from gateway.wire.jsonrpc import Members, Notification, Response
 class NotSent(Exception):  # noqa: N818  # a fact about the call
     """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed.
 
-    `busy` means that nothing is wrong with the upstream: all sessions that there may be are in use and one will be free,
-    or the store that knows of them is away.
+    `busy` means that nothing is wrong with the upstream: all sessions that there may be are in use and one will be
+    free, or the store that knows of them is away.
     """
 
     def __init__(self, reason: str, message: str, *, again: bool, busy: bool = False) -> None:

@@ -43,6 +43,7 @@ async def test_nothing_is_sent_while_sent_cannot_be_written(session, upstream, r
     paused = asyncio.Event()
 
     async def away(message):
+        upstream._initialize = greet
         await redis.execute_command("CLIENT", "PAUSE", 2500, "ALL")
         paused.set()
         return await greet(message)
