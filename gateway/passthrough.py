@@ -1,12 +1,13 @@
 """All that is neither about tasks nor a call of a tool: the handshake, lists, and whatever else an upstream answers."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from gateway.callers import Caller, Endpoint
 from gateway.core.model import Principal
 from gateway.forwarding import Forwarding, Passage
-from gateway.pending import Pending
+from gateway.pending import Background, Pending
 from gateway.store.port import Session, Store
 from gateway.wire import intent as want
 from gateway.wire import passing, reply, tasks_2025, tools
@@ -21,9 +22,18 @@ _SESSION_HEADER: Final = "Mcp-Session-Id"
 class Passthrough:
     """Says what the upstream says, and what is ours beside it."""
 
-    def __init__(self, store: Store, forwarding: Forwarding, new_id: Callable[[], str], *, lists_tasks: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        forwarding: Forwarding,
+        background: Background,
+        new_id: Callable[[], str],
+        *,
+        lists_tasks: bool,
+    ) -> None:
         self._store = store
         self._forwarding = forwarding
+        self._background = background
         self._new_id = new_id
         self._lists_tasks = lists_tasks
 
@@ -35,7 +45,8 @@ class Passthrough:
             case want.Discover():
                 return await self._discover(endpoint, caller, intent)
             case want.ListTools():
-                return await self._list_tools(endpoint, caller, intent)
+                answer = self._background.start(self._list_tools(endpoint, caller, intent), "list-tools")
+                return Pending(answer, lambda: _leave(answer))
             case want.Forward():
                 return self._forward(endpoint, caller, intent)
             case want.Note() if caller.era is Era.LEGACY:
@@ -106,3 +117,8 @@ class Passthrough:
             return settings.task_support if settings.advertise_2025 else None
 
         return reply.result(intent.id, tools.legacy_list(answer.body, caller.version, support))
+
+
+def _leave(answer: "asyncio.Task[Reply]") -> None:
+    """Whoever asked has left; a list changes nothing."""
+    answer.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gateway.callers import Caller, Endpoint, lacks_scope, store_away
@@ -25,7 +26,7 @@ from gateway.wire import intent as want
 from gateway.wire import reply, tasks_2025, tasks_ext
 from gateway.wire.asking import respond
 from gateway.wire.errors import Era, Reject, not_found
-from gateway.wire.intent import TASKS_2025, Inbound, Intent
+from gateway.wire.intent import TASKS_2025, Inbound, Intent, Speech
 from gateway.wire.jsonrpc import write
 from gateway.wire.reply import Reply
 from gateway.wire.sealed import seal, unseal
@@ -54,7 +55,7 @@ class Service:
         self._records = records
         self._calls = calls
         self._forwarding = forwarding
-        self._passthrough = Passthrough(records.store, forwarding, new_id, lists_tasks=lists_tasks)
+        self._passthrough = Passthrough(records.store, forwarding, background, new_id, lists_tasks=lists_tasks)
         self._streams = streams
         self._draining = asyncio.Event()
         self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
@@ -85,7 +86,10 @@ class Service:
             if session is None:
                 return reply.refusal(None, _no_session(), Era.LEGACY)
             if event_id is None:
-                return self._legacy.session(owner, session_id, session, may_read)
+                speech = Speech(Era.LEGACY, session.version, session_id)
+                caller = Caller(principal, owner, speech, session.version, session.capabilities)
+                listen = partial(self._forwarding.listen, endpoint, caller)
+                return self._legacy.session(owner, session_id, session, may_read, listen)
             found = await self._legacy.resume(owner, session_id, session, event_id, may_read)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
@@ -99,11 +103,14 @@ class Service:
         """Ends every stream: those that wait for a result can be resumed on another replica."""
         self._draining.set()
 
-    async def end_session(self, owner: Owner, session: str) -> Reply:
+    async def end_session(self, endpoint: Endpoint, owner: Owner, session_id: str) -> Reply:
         """DELETE of a session. Its tasks stay."""
         try:
-            known = await self._records.store.end_session(owner, session)
+            session = await self._records.store.read_session(owner, session_id)
+            known = await self._records.store.end_session(owner, session_id)
             await self._streams.announce(owner)
+            if session is not None and known:
+                await self._forwarding.leave(endpoint, owner, session.capabilities, session_id)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
         return Reply(200, b"") if known else reply.refusal(None, _no_session(), Era.LEGACY)

@@ -124,7 +124,7 @@ class FrontDoor:
         if isinstance(asked, web.StreamResponse):
             return asked
         endpoint, principal, session = asked
-        return written(await self._service.end_session(principal.owner_at(endpoint.name), session))
+        return written(await self._service.end_session(endpoint, principal.owner_at(endpoint.name), session))
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         """The stream of a legacy session."""

@@ -19,9 +19,10 @@ _FIRST_S: Final = 0.05
 async def respond(request: web.Request, pending: Pending, keep_alive_s: float) -> tuple[web.StreamResponse, Reply]:
     """Writes the answer. A client that leaves ends the waiting; what that means is the pending answer's business."""
     try:
-        if not pending.at_once:
+        wants_stream = pending.at_once or (pending.streamed and _prefers_stream(request))
+        if not wants_stream:
             await asyncio.wait({pending.answer}, timeout=_FIRST_S if pending.streamed else None)
-        if pending.answer.done() and pending.notes.empty():
+        if pending.answer.done() and pending.notes.empty() and not wants_stream:
             return written(pending.answer.result()), pending.answer.result()
         if pending.streamed and _accepts_stream(request):
             return await _stream(request, pending, keep_alive_s)
@@ -68,6 +69,11 @@ async def _note(pending: Pending, timeout_s: float) -> Outgoing | None:
         return note.result() if note.done() else None
     finally:
         note.cancel()
+
+
+def _prefers_stream(request: web.Request) -> bool:
+    """Whether a client would rather have a stream than one JSON body: it names that first."""
+    return request.headers.get("Accept", "").lstrip().startswith("text/event-stream")
 
 
 def _accepts_stream(request: web.Request) -> bool:

@@ -24,7 +24,7 @@ CHANGES_NOTHING: Final = LISTS_AND_READS | {"completion/complete", "ping"}
 """Requests that may be sent again when their answer was lost."""
 
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_BETWEEN: Final = frozenset({"notifications/tasks/status", "notifications/tasks", "notifications/cancelled"})
+BETWEEN: Final = frozenset({"notifications/tasks/status", "notifications/tasks", "notifications/cancelled"})
 """Notifications that are about the conversation between this gateway and the upstream."""
 
 
@@ -43,7 +43,7 @@ def result(method: str, body: bytes) -> bytes:
 
 def may_hear(note: Notification, era: Era, log_level: str | None) -> bool:
     """Whether a client is told: in the modern era a request says from which level on it wants log messages."""
-    if note.method in _BETWEEN:
+    if note.method in BETWEEN:
         return False
     if era is Era.LEGACY or note.method != "notifications/message":
         return era is Era.LEGACY

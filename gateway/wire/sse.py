@@ -107,8 +107,8 @@ RETRY: Final = b"retry: 1000\n\n"
 
 
 def primer(event_id: str) -> bytes:
-    """An event without data, whose id a client can resume from."""
-    return b"id: " + event_id.encode() + b"\ndata: \n\n"
+    """An event without data, whose id a client can resume from, after a second."""
+    return b"id: " + event_id.encode() + b"\nretry: 1000\ndata: \n\n"
 
 
 def message(body: bytes, event_id: str | None = None) -> bytes:
