@@ -93,7 +93,7 @@ class Gateway:
             nudge=runner.nudge,
         )
         forwarding = Forwarding(streams, wake, background, telemetry, new_id)
-        calls = Calls(records, forwarding, background, telemetry, config.runner.cancel_grace_s)
+        calls = Calls(records, forwarding, streams, new_id, background, telemetry, config.runner.cancel_grace_s)
         service = self._service = Service(
             records,
             calls,

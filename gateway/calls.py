@@ -1,7 +1,9 @@
 """`tools/call`: a task, a wait that may become a task, a bounded synchronous call, or a plain call."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from gateway.callers import Caller, Endpoint, lacks_scope, store_away
@@ -10,16 +12,20 @@ from gateway.core.engine import Refused
 from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState
 from gateway.first import FIRST_S, MORE_S, InputFirst
 from gateway.forwarding import Forwarding, Passage
+from gateway.outbox import Outbox
+from gateway.parked import Parked, Waiting
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode
 from gateway.policy.model import Settings
 from gateway.records import Asker, Records
 from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
+from gateway.store.streams import StreamStore
 from gateway.telemetry import Telemetry
-from gateway.wire import reply, tasks_2025, tasks_ext, work
+from gateway.upstream.port import NotSent
+from gateway.wire import asking, reply, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
-from gateway.wire.intent import TASKS_2025, CallTool, TaskAsk
+from gateway.wire.intent import MODERN_VERSIONS, TASKS_2025, CallTool, TaskAsk
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
@@ -34,12 +40,17 @@ class Calls:
         self,
         records: Records,
         forwarding: Forwarding,
+        streams: StreamStore,
+        new_id: Callable[[], str],
         background: Background,
         telemetry: Telemetry,
         cancel_grace_s: float,
     ) -> None:
         self._records = records
         self._forwarding = forwarding
+        self._streams = streams
+        self._new_id = new_id
+        self._parked = Parked(records, streams, new_id)
         self._background = background
         self._telemetry = telemetry
         self._grace_s = cancel_grace_s + _GRACE_S
@@ -53,21 +64,31 @@ class Calls:
         reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
-        if decision.mode is Mode.PLAIN:
+        if decision.mode is Mode.PLAIN and not await self._may_be_asked(endpoint, caller):
             return self._plain(endpoint, caller, call, decision.settings)
         return await self._recorded(caller, call, decision)
+
+    async def _may_be_asked(self, endpoint: Endpoint, caller: Caller) -> bool:
+        """BR-1: whether an upstream may ask a modern client something in the middle of a plain call."""
+        if caller.era is not Era.MODERN or not asking.askable(caller.capabilities):
+            return False
+        with suppress(NotSent):
+            link = await endpoint.upstream.open(caller.owner, caller.capabilities)
+            return link.version not in MODERN_VERSIONS
+        return False
 
     async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
         settings = decision.settings
         asks_first = _asks_first(decision) and caller.era is Era.MODERN
-        if asks_first and call.request_state is not None:
+        waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
+        if call.request_state is not None and caller.era is Era.MODERN and (asks_first or waits):
             resumed = await self._input_first.resume(caller.owner, call, settings)
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
         hidden = decision.mode is not Mode.TASK or asks_first
         arguments = work.forwarded(call.params)
-        asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation)
+        asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
         task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):
             return reply.refusal(call.id, task, caller.era)
@@ -78,7 +99,9 @@ class Calls:
 
     def _awaited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
         settings = decision.settings
-        serve = self._sync if decision.mode is Mode.SYNC else self._first if _asks_first(decision) else self._inline
+        if decision.mode in (Mode.SYNC, Mode.PLAIN):
+            return self._waited(caller, call, ref, decision)
+        serve = self._first if _asks_first(decision) else self._inline
         answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=ref.id)
 
         def close() -> None:
@@ -86,7 +109,41 @@ class Calls:
             if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
                 self._records.abandon(ref, settings)
 
-        return Pending(answer, close, streamed=decision.mode is Mode.SYNC)
+        return Pending(answer, close, streamed=False)
+
+    def _waited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
+        """A call whose client waits for the answer itself."""
+        settings = decision.settings
+        timeout_s = settings.deadline_s if decision.mode is Mode.PLAIN else settings.sync_timeout_s
+        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), timeout_s)
+        waiting = Waiting(caller, call, ref, settings, timeout_s, outbox)
+        legacy = caller.era is Era.LEGACY
+
+        async def answered() -> Reply:
+            found = await self._sync(waiting)
+            return replace(found, event_id=await outbox.answer(found.body)) if legacy else found
+
+        answer = self._start(answered(), call.id, caller.era, begun=ref.id)
+
+        def close() -> None:
+            if not legacy:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+                answer.cancel()
+                self._records.abandon(ref, settings)
+
+        return Pending(answer, close, preamble=outbox.begin if legacy else None, notes=outbox.notes)
+
+    async def _sync(self, waiting: Waiting) -> Reply:
+        """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""
+        call, ref, settings, era = waiting.call, waiting.ref, waiting.settings, waiting.caller.era
+        pair = await self._parked.wait(waiting)
+        if isinstance(pair, Reply):
+            return pair
+        if pair.task is not None and not pair.task.terminal:
+            await self._records.change(ref, engine.Cancel(final=False), settings)
+            pair = await self._records.wait(ref, self._grace_s)
+        if pair.task is not None and pair.task.state is TaskState.DONE:
+            return await self.final(call.id, ref, pair, era)
+        return reply.refusal(call.id, _timed_out(pair.operation, waiting.timeout_s), era)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""
@@ -116,16 +173,6 @@ class Calls:
                 return created(call.id, pair.task, caller.era)
             pair = await self._records.store.load(ref)
         return await self.final(call.id, ref, pair, caller.era)
-
-    async def _sync(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
-        """A bounded synchronous call. When the time is over the upstream is told to stop, and the truth is told."""
-        pair = await self._records.wait(ref, settings.sync_timeout_s)
-        if pair.task is not None and not pair.task.terminal:
-            await self._records.change(ref, engine.Cancel(final=False), settings)
-            pair = await self._records.wait(ref, self._grace_s)
-        if pair.task is not None and pair.task.state is TaskState.DONE:
-            return await self.final(call.id, ref, pair, caller.era)
-        return reply.refusal(call.id, _timed_out(pair.operation, settings), caller.era)
 
     async def final(self, request_id: bytes, ref: Ref, pair: Pair, era: Era) -> Reply:
         """What the call would have answered, from a record that has ended."""
@@ -189,13 +236,13 @@ def _out_of_sight(operation_id: str) -> Reject:
     return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
 
 
-def _asker(caller: Caller, call: CallTool, *, assume_elicitation: bool) -> Asker:
+def _asker(caller: Caller, call: CallTool, *, assume_elicitation: bool, waits: bool) -> Asker:
     capabilities = caller.capabilities
     if assume_elicitation and caller.speech.declares_tasks and capabilities == "{}":
         capabilities = _FORMS
-    if caller.era is Era.MODERN:
-        return Asker(caller.owner, TASKS_EXTENSION, capabilities)
     token = None if call.progress_token is None else call.progress_token.decode()
+    if caller.era is Era.MODERN:  # TX-NOT-2: a task of this dialect has no progress
+        return Asker(caller.owner, TASKS_EXTENSION, capabilities, progress_token=token if waits else None)
     return Asker(caller.owner, TASKS_2025, capabilities, caller.speech.session or "", token)
 
 
@@ -218,10 +265,10 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
     return None
 
 
-def _timed_out(operation: Operation | None, settings: Settings) -> Reject:
+def _timed_out(operation: Operation | None, timeout_s: float) -> Reject:
     unknown = operation is not None and operation.state is OperationState.UNKNOWN
     outcome = "unknown" if unknown else "none"
     told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
     if unknown:
         return Reject("outcome_unknown", "no answer in time, and the work may have been done", told)
-    return Reject("deadline", f"no answer within {settings.sync_timeout_s} s; the upstream was told to stop", told)
+    return Reject("deadline", f"no answer within {timeout_s:g} s; the upstream was told to stop", told)

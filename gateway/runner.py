@@ -15,7 +15,7 @@ from gateway.core.engine import Command
 from gateway.core.model import Operation, OperationState
 from gateway.holder import Held, Holder
 from gateway.policy.decide import Policy
-from gateway.progress import Progress
+from gateway.progress import listener
 from gateway.questions import Questions
 from gateway.store.port import Claim, ClaimAsk, ClaimKind, Store, StoreAway
 from gateway.store.streams import StreamStore
@@ -252,7 +252,7 @@ class Runner:
         settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
         on_request = self._questions.asker(running, link, settings.input_timeout_s)
         task = running.pair.task
-        progress = None if task is None or task.progress_token is None else Progress(self._streams, running.ref, task)
+        progress = listener(self._streams, running.ref, task)
         performing = asyncio.ensure_future(upstream.perform(link, call, progress, on_request))
         stopping = asyncio.ensure_future(running.stop.wait())
         try:

@@ -122,6 +122,10 @@ class Keys:
         """What a stream of a client has brought (list)."""
         return f"{self.base}pl:{owner_digest(owner)}:{stream if _ID.fullmatch(stream) else _NOWHERE}"
 
+    def notes(self, ref: Ref) -> str:
+        """What an upstream said during a call, for the client that waits for it (list)."""
+        return f"{self.base}nt:{ref.member}"
+
     def asked(self, owner: Owner, token: str) -> str:
         """The answer to a question of a plain call; empty while there is none (string)."""
         return f"{self.base}q:{owner_digest(owner)}:{token if _ID.fullmatch(token) else _NOWHERE}"

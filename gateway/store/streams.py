@@ -12,6 +12,8 @@ from gateway.store.redis import RedisStore
 HOLD_MS: Final = 30_000
 """How long a claim of a stream lasts that is not renewed."""
 _TOLD_MS: Final = 120_000
+_MOST_NOTES: Final = 1000
+"""Notes of one call that nobody has been told yet; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,19 @@ class StreamStore:
         """What a stream brought, from this event on. The first of all is the session that it belongs to."""
         found = await self._store.call("LRANGE", self._keys.replay(owner, stream), start, -1)
         return [bytes(item) for item in found]
+
+    async def note(self, ref: Ref, message: bytes, ttl_ms: int) -> None:
+        """Keeps what an upstream said during a call whose client waits for it, and wakes whoever tells the client."""
+        keys = self._keys
+        await self._store.call("RPUSH", keys.notes(ref), message)
+        await self._store.call("LTRIM", keys.notes(ref), -_MOST_NOTES, -1)
+        await self._store.call("PEXPIRE", keys.notes(ref), ttl_ms)
+        await self._store.call("PUBLISH", keys.channel, f"{ref.member} look")
+
+    async def take_notes(self, ref: Ref) -> list[bytes]:
+        """What was kept, in order; it is told once."""
+        found = await self._store.call("LPOP", self._keys.notes(ref), _MOST_NOTES)
+        return [bytes(one) for one in found or ()]
 
     async def expect_answer(self, owner: Owner, token: str, ttl_ms: int) -> None:
         """Somebody waits for a client's answer to the question with this token."""

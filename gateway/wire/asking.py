@@ -37,6 +37,12 @@ def session_capabilities(capabilities: bytes | Raw | None) -> str:
     return write({name: value for name, value in declared.items() if name != "tasks"}).decode()
 
 
+def askable(capabilities: str) -> bool:
+    """Whether a client with these capabilities can be asked anything."""
+    known: Members = members(capabilities.encode()) or {}
+    return any(name in known for name in _CAPABILITY.values())
+
+
 def declared(capabilities: str, method: str, params: Members) -> bool:
     """Whether a client with these capabilities may be asked this."""
     name = _CAPABILITY.get(method)
@@ -59,9 +65,11 @@ def stored(params: Members) -> str:
     return write({**rest, "_meta": meta} if meta else rest).decode()
 
 
-def request_params(question: Question, task_id: str) -> dict[str, object]:
-    """T25-INP-1: a question's parameters as a client of 2025-11-25 gets them, with the task they belong to."""
+def request_params(question: Question, task_id: str | None) -> dict[str, object]:
+    """T25-INP-1: a question's parameters as a client of 2025-11-25 gets them, with the task they belong to, if any."""
     params: dict[str, object] = dict(members(question.params.encode()) or {})
+    if task_id is None:
+        return params
     meta: Members = members(question.params.encode()) or {}
     kept: Members = members(meta["_meta"]) or {} if "_meta" in meta else {}
     return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": task_id}}}
