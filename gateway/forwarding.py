@@ -5,7 +5,7 @@ remembers of it are its own. A modern client's requests share a session per prin
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -53,6 +53,15 @@ class Passage:
     again: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What accompanies a request: the client's stream, that nobody waits any more, and what a paused upstream means."""
+
+    outbox: Outbox | None
+    stop: asyncio.Event
+    pause: Callable[[], Awaitable[None]] | None
+
+
 class Forwarding:
     """Forwards, for one process."""
 
@@ -65,6 +74,7 @@ class Forwarding:
         new_id: Callable[[], str],
     ) -> None:
         self._streams = streams
+        self._wake = wake
         self._background = background
         self._telemetry = telemetry
         self._new_id = new_id
@@ -76,15 +86,20 @@ class Forwarding:
     def serve(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Pending:
         """The answer to a request. Its client may leave; what that means depends on the era."""
         outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), passage.timeout_s)
-        stop = asyncio.Event()
+        stop, paused = asyncio.Event(), asyncio.Event()
         key = (f"{owner_digest(caller.owner)}:{caller.session}", passage.id.decode())
+
+        async def pause() -> None:
+            paused.set()
+            with self._wake.waiting(outbox.member) as event:
+                await event.wait()
 
         async def run() -> Reply:
             legacy = caller.era is Era.LEGACY
             if legacy:
                 self._running[key] = stop
             try:
-                answer = await self._answer(endpoint, caller, passage, outbox, stop)
+                answer = await self._answer(endpoint, caller, passage, Way(outbox, stop, pause if legacy else None))
                 if not legacy:
                     return answer
                 event_id = await outbox.answer(answer.body)
@@ -97,12 +112,15 @@ class Forwarding:
             if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
                 stop.set()
 
-        preamble = None if caller.era is Era.MODERN else outbox.begin
-        return Pending(self._background.start(run(), "forward"), close, preamble=preamble, notes=outbox.notes)
+        running = self._background.start(run(), "forward")
+        if caller.era is Era.MODERN:
+            return Pending(running, close, notes=outbox.notes)
+        answer = self._background.start(_until_paused(running, paused, outbox), "forward-stream")
+        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes)
 
     async def fetch(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Response | Reject:
         """What the upstream answers, for requests that are answered with something made of it."""
-        return await self._exchange(endpoint, caller, passage, None, asyncio.Event())
+        return await self._exchange(endpoint, caller, passage, Way(None, asyncio.Event(), None))
 
     async def hello(self, endpoint: Endpoint, caller: Caller) -> Hello | Reject:
         """What the upstream said of itself; what it said last, if it cannot be reached now."""
@@ -161,11 +179,9 @@ class Forwarding:
         if stop is not None:
             stop.set()
 
-    async def _answer(
-        self, endpoint: Endpoint, caller: Caller, passage: Passage, outbox: Outbox, stop: asyncio.Event
-    ) -> Reply:
+    async def _answer(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Reply:
         try:
-            response = await self._exchange(endpoint, caller, passage, outbox, stop)
+            response = await self._exchange(endpoint, caller, passage, way)
         except StoreAway:
             return reply.refusal(passage.id, store_away(), caller.era)
         if isinstance(response, Reject):
@@ -175,13 +191,11 @@ class Forwarding:
         body = passing.result(passage.method, response.body) if caller.era is Era.MODERN else response.body
         return reply.result(passage.id, body)
 
-    async def _exchange(
-        self, endpoint: Endpoint, caller: Caller, passage: Passage, outbox: Outbox | None, stop: asyncio.Event
-    ) -> Response | Reject:
+    async def _exchange(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
         """Sends once; again only where nothing can have taken effect."""
         for last in (False, True):
             try:
-                return await self._send(endpoint, caller, passage, outbox, stop)
+                return await self._send(endpoint, caller, passage, way)
             except NotSent as error:
                 self._failed(endpoint, error.reason, str(error))
                 if last or not error.again:
@@ -192,14 +206,14 @@ class Forwarding:
                     return Reject("outcome_unknown" if passage.may_act else error.reason, str(error))
         raise AssertionError  # the last attempt always answers
 
-    async def _send(
-        self, endpoint: Endpoint, caller: Caller, passage: Passage, outbox: Outbox | None, stop: asyncio.Event
-    ) -> Response | Reject:
+    async def _send(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
         upstream = endpoint.upstream
         link = await _open(endpoint, caller)
         call_id = upstream.next_id()
         token = None if passage.progress_token is None else call_id
-        call = Call(call_id, passage.method, passing.params(passage.params, token), passage.max_bytes)
+        params = passing.params(passage.params, token)
+        call = Call(call_id, passage.method, params, passage.max_bytes, way.pause)
+        outbox, stop = way.outbox, way.stop
         ask = None
         if outbox is not None and caller.era is Era.LEGACY:
             ask = self.questions.asker(caller.owner, caller.capabilities, passage.timeout_s, outbox.put)
@@ -226,6 +240,18 @@ class Forwarding:
 async def _open(endpoint: Endpoint, caller: Caller) -> Link:
     """The session of a legacy client, or the one that a modern client's requests share. Raises NotSent."""
     return await endpoint.upstream.open(caller.owner, caller.capabilities, caller.session)
+
+
+async def _until_paused(running: "asyncio.Task[Reply]", paused: asyncio.Event, outbox: Outbox) -> Reply:
+    """The answer, or the end of a stream that is to be asked for again, because the upstream has ended its own so."""
+    pausing = asyncio.ensure_future(paused.wait())
+    try:
+        await asyncio.wait({running, pausing}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and outbox.begun:
+            return Reply(200, b"")
+        return await running
+    finally:
+        pausing.cancel()
 
 
 async def _ended(performing: "asyncio.Future[Response]") -> None:

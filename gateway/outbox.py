@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.core.model import Owner
 from gateway.pending import Outgoing
+from gateway.store.keys import owner_digest
 from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
 from gateway.wire.jsonrpc import write
@@ -34,12 +35,19 @@ class Outbox:
         self._lasts_ms = int((lasts_s + REPLAY_S) * 1000)
         self._kept: asyncio.Queue[bytes] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
+        self.begun = False
         self._count = 0
         self._size = 0
         self.notes: asyncio.Queue[Outgoing] = asyncio.Queue()
 
+    @property
+    def member(self) -> str:
+        """How wake-ups name the stream."""
+        return f"{owner_digest(self._owner)}:{self._name}"
+
     async def begin(self) -> str:
         """The stream is opened; the id of its first event."""
+        self.begun = True
         self._open()
         return f"{self._name}.0"
 

@@ -35,6 +35,7 @@ class Replays:
         begun = await self._streams.replay(owner, name, 0)
         if not begun or begun[0] != write(session) or int(number) >= len(begun):
             return None
+        await self._streams.wake(f"{owner_digest(owner)}:{name}")
         notes: asyncio.Queue[Outgoing] = asyncio.Queue()
         answer = self._background.start(self._follow(owner, name, int(number) + 1, notes), "replay")
 

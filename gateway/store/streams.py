@@ -93,6 +93,10 @@ class StreamStore:
         key, member = keys.replay(owner, stream), f"{owner_digest(owner)}:{stream}"
         await self._store.run("append", [key], [item, ttl_ms, keys.channel, f"{member} look"])
 
+    async def wake(self, member: str) -> None:
+        """Lets whoever waits for this member look."""
+        await self._store.call("PUBLISH", self._keys.channel, f"{member} look")
+
     async def drop_replay(self, owner: Owner, stream: str) -> None:
         """Forgets what a stream brought."""
         await self._store.call("DEL", self._keys.replay(owner, stream))

@@ -7,6 +7,7 @@ under it in a way that looks the same whether the server acted or not.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import aiohttp
@@ -222,7 +223,7 @@ class Exchange:
         """A server may end a stream and let it be asked for again, from the last event that it named."""
         last_id, retry_s, empty = reader.last_id, _retry_s(reader, _RETRY_S), 0
         while last_id is not None and link.session_id is not None and empty < _EMPTY_ATTEMPTS:
-            await asyncio.sleep(retry_s)
+            await _pause(call, retry_s)
             again = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
             try:
                 async with self._get(link, last_id) as response:
@@ -277,6 +278,13 @@ def _client(connector: aiohttp.TCPConnector, timeout: aiohttp.ClientTimeout) -> 
         auto_decompress=True,
         read_bufsize=2**18,
     )
+
+
+async def _pause(call: Call, retry_s: float) -> None:
+    """As long as the server wants, or until somebody is in a hurry."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(retry_s):
+            await (asyncio.sleep(retry_s) if call.on_pause is None else call.on_pause())
 
 
 def _forget(asked: "set[asyncio.Task[None]]") -> None:

@@ -66,12 +66,17 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer."""
+    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer.
+
+    `on_pause` is called where the upstream ends its stream before the answer, to be asked for the rest later; when it
+    returns, that is done without waiting any longer.
+    """
 
     id: int
     method: str
     params: Members
     max_bytes: int
+    on_pause: Callable[[], Awaitable[None]] | None = None
 
 
 OnNote: TypeAlias = Callable[[Notification], None]
