@@ -31,8 +31,6 @@ from gateway.wire.jsonrpc import Members, Notification, Response
 from gateway.wire.reply import Reply
 
 _REMEMBERED: Final = 1000
-_AGAIN_S: Final = 5.0
-"""How long to wait before an upstream is listened to again that could not be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +132,6 @@ class Forwarding:
         if len(self._hellos) < _REMEMBERED:
             self._hellos[key] = hello
         return hello
-
-    async def listen(self, endpoint: Endpoint, caller: Caller, emit: Callable[[bytes], None]) -> None:
-        """Puts on a session's stream what its upstream session brings outside of any request. Until it is cancelled."""
-        timeout_s = endpoint.policy.defaults.input_timeout_s
-        ask = self.questions.asker(caller.owner, caller.capabilities, timeout_s, emit)
-
-        def hear(note: Notification) -> None:
-            if note.method not in passing.BETWEEN and note.method != "notifications/progress":
-                emit(jsonrpc.notification(note.method, note.params))
-
-        while True:
-            try:
-                await endpoint.upstream.listen(await _open(endpoint, caller), hear, ask)
-                return
-            except NotSent as error:
-                self._failed(endpoint, error.reason, str(error))
-            await asyncio.sleep(_AGAIN_S)
 
     async def tell(self, endpoint: Endpoint, caller: Caller, method: str, params: Members) -> None:
         """A notification of a legacy client, for its own upstream session."""

@@ -11,6 +11,7 @@ from gateway.core import engine
 from gateway.core.engine import Refused
 from gateway.core.model import Owner, Principal, Task
 from gateway.forwarding import Forwarding
+from gateway.hearing import Hearing
 from gateway.legacy_streams import LegacyStreams, final_2025
 from gateway.listening import Listening
 from gateway.passthrough import Passthrough
@@ -59,7 +60,8 @@ class Service:
         self._streams = streams
         self._draining = asyncio.Event()
         self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
-        self._listening = Listening(records, wake, background, self._draining)
+        self._hearing = Hearing(forwarding, forwarding.questions, telemetry)
+        self._listening = Listening(records, self._hearing, wake, background, self._draining, new_id)
         self._telemetry = telemetry
         self._new_id = new_id
         self._lists_tasks = lists_tasks
@@ -88,7 +90,7 @@ class Service:
             if event_id is None:
                 speech = Speech(Era.LEGACY, session.version, session_id)
                 caller = Caller(principal, owner, speech, session.version, session.capabilities)
-                listen = partial(self._forwarding.listen, endpoint, caller)
+                listen = partial(self._hearing.session, endpoint, caller)
                 return self._legacy.session(owner, session_id, session, may_read, listen)
             found = await self._legacy.resume(owner, session_id, session, event_id, may_read)
         except StoreAway:
@@ -140,7 +142,7 @@ class Service:
                 return await self._list_tasks(endpoint, caller, intent)
             case want.Listen():
                 may_read = _reader(endpoint, caller.principal)
-                return self._listening.open(caller.principal, endpoint.name, intent, may_read)
+                return self._listening.open(endpoint, caller, intent, may_read)
             case want.ClientAnswer():
                 if await self._forwarding.take_answer(caller.owner, intent):
                     return reply.ACCEPTED

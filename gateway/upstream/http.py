@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -92,7 +92,13 @@ class HttpUpstream:
         """Sends a notification of the client. Failing to is no error."""
         await self._exchange.tell(link, jsonrpc.notification(method, params))
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+    async def listen(
+        self,
+        link: Link,
+        on_note: OnNote,
+        on_request: OnRequest,
+        resources: Sequence[str] = (),  # noqa: ARG002  # each was subscribed to before
+    ) -> None:
         """Hears what belongs to no call. Raises NotSent when the session has ended."""
         with self._links.using(link):
             try:

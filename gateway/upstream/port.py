@@ -1,6 +1,6 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -112,9 +112,10 @@ class Upstream(Protocol):
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
         """Hears what belongs to no call, until it is cancelled. Returns where the upstream has no such stream.
 
+        `resources` are those whose changes are wanted, for upstreams that are told when they are listened to.
         A connection that breaks is made again. Raises NotSent when the session has ended.
         """
 

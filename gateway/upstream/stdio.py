@@ -6,6 +6,7 @@ that nothing runs on makes room for another principal's, and ends when it was no
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -105,7 +106,13 @@ class StdioUpstream:
         if child is not None:
             child.tell(method, params)
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+    async def listen(
+        self,
+        link: Link,
+        on_note: OnNote,
+        on_request: OnRequest,
+        resources: Sequence[str] = (),  # noqa: ARG002  # each was subscribed to before
+    ) -> None:
         """Hears what belongs to no call, from every process of this principal that was told the same."""
         key = (link.owner, link.capabilities)
         ears = self._ears.setdefault(key, [])

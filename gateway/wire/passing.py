@@ -27,6 +27,30 @@ _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "al
 BETWEEN: Final = frozenset({"notifications/tasks/status", "notifications/tasks", "notifications/cancelled"})
 """Notifications that are about the conversation between this gateway and the upstream."""
 
+CHANGED: Final[Mapping[str, str]] = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+}
+"""Which filter of a subscription wants which notification."""
+
+
+def announces(told: bytes, name: str) -> bool:
+    """Whether an upstream with these capabilities says when a list changes; `name` is that of the filter."""
+    known: Members = members(told) or {}
+    return _is_true(known.get(name.removesuffix("ListChanged")), "listChanged")
+
+
+def subscribes(told: bytes) -> bool:
+    """Whether an upstream with these capabilities says when a resource changes."""
+    known: Members = members(told) or {}
+    return _is_true(known.get("resources"), "subscribe")
+
+
+def _is_true(raw: Raw | None, name: str) -> bool:
+    found = _object(raw).get(name)
+    return found is not None and bytes(found) == b"true"
+
 
 def params(given: Members, progress_token: int | None) -> Members:
     """The parameters of a request as the upstream gets them, with a progress token of our own where one is wanted."""
