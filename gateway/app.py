@@ -30,8 +30,9 @@ from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.pool import Bounds
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"

@@ -4,4 +4,6 @@ port   what the loops ask of an upstream
 http   MCP over streamable HTTP, revisions with a handshake
 stdio  MCP over the standard streams of child processes, likewise; `child`, `process`, `keeper`, `lines`, `stderr`
        are its parts
+
+`pool`, `session` and `dialogue` are for transports whose sessions live in this process.
 """

@@ -66,7 +66,7 @@ class HttpUpstream:
         await asyncio.wait({opening})
         outcome = opening.result()
         if isinstance(outcome, NotSent):
-            raise NotSent(outcome.reason, str(outcome), again=outcome.again, busy=outcome.busy)
+            raise outcome.copy()
         return outcome
 
     async def perform(

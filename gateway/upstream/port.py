@@ -20,6 +20,10 @@ class NotSent(Exception):  # noqa: N818  # a fact about the call
         self.again = again
         self.busy = busy
 
+    def copy(self) -> "NotSent":
+        """The same fact, to be raised to one more of those who waited for it."""
+        return NotSent(self.reason, str(self), again=self.again, busy=self.busy)
+
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
     """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`."""

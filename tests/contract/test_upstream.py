@@ -12,16 +12,17 @@ from aiohttp import web
 from gateway.telemetry import Telemetry
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.pool import Bounds
 from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.intent import LEGACY_VERSIONS
 from gateway.wire.jsonrpc import Response
 from tests.requirements import requirement
 from tests.stdio_server import ALICE, BOB, Stdio, call_of, text_of
 from tests.upstream_server import ODD, UpstreamServer, answer, event, stream
 
-BOUNDS = Bounds(processes=10, idle_s=600)
+BOUNDS = Bounds(sessions=10, idle_s=600)
 
 
 class HttpSite:
@@ -161,7 +162,7 @@ class StdioSite:
         return StdioUpstream(command, BOUNDS, Telemetry(sys.stderr))
 
 
-def over_http(url: str, sessions: int = BOUNDS.processes) -> HttpUpstream:
+def over_http(url: str, sessions: int = BOUNDS.sessions) -> HttpUpstream:
     return HttpUpstream(Connections(url, dict, 1), max_sessions=sessions, session_idle_s=BOUNDS.idle_s)
 
 
