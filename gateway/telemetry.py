@@ -142,6 +142,10 @@ class Telemetry:
         """So many lines of a process were too many to be logged."""
         self.log.warning("upstream_stderr_left_out", upstream=upstream, pid=pid, lines=lines)
 
+    def upstream_speaks(self, *, upstream: str, transport: str) -> None:
+        """What a server speaks was found out."""
+        self.log.info("upstream_speaks", upstream=upstream, transport=transport)
+
     def upstream_no_mcp(self, *, upstream: str, pid: int | None, size: int) -> None:
         """A server said something that is not MCP. It could be a result: only its size. `pid` of one over stdio."""
         process = {} if pid is None else {"pid": pid}

@@ -3,12 +3,12 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
 from gateway.core.model import Owner
-from gateway.upstream.exchange import Connections, Exchange, SessionEnded
+from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange, Refused, SessionEnded
 from gateway.upstream.handshake import HANDSHAKE_S, greeted, initialize
 from gateway.upstream.links import Key, Links
 from gateway.upstream.pins import Pins, pinned, unpinned
@@ -17,6 +17,7 @@ from gateway.upstream.port import (
     Call,
     Link,
     NotSent,
+    NotSpoken,
     OnNote,
     OnRequest,
     OutcomeUnknown,
@@ -24,8 +25,8 @@ from gateway.upstream.port import (
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Members, Response
 
-_POOLED_METHODS_EXCEPT: Final = frozenset({"tools/call", "prompts/get"})
-"""What may have an effect goes over a connection that is used once."""
+_NOT_SPOKEN: Final = frozenset({400, 404, 405})
+"""What `initialize` is answered with by a server that speaks another transport, says the specification."""
 
 
 class HttpUpstream:
@@ -38,16 +39,20 @@ class HttpUpstream:
         *,
         max_sessions: int,
         session_idle_s: float,
+        ids: Iterator[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pins` makes sessions of single clients the same on every replica."""
+        """`pins` makes sessions of single clients the same on every replica.
+
+        `ids` are those of requests, where other transports at the same server draw from them too.
+        """
         self._connections = connections
         self._exchange = Exchange(connections)
         self._pins = pins
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(1) if ids is None else ids
 
     def next_id(self) -> int:
         """An id for a request, used once."""
@@ -73,7 +78,7 @@ class HttpUpstream:
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        pooled = call.method not in _POOLED_METHODS_EXCEPT
+        pooled = call.method not in HAS_EFFECT
         with self._links.using(link):
             try:
                 response, _ = await self._exchange.post(link, call, on_note, on_request, pooled=pooled)
@@ -176,6 +181,10 @@ class HttpUpstream:
                 answer, session_id = await self._exchange.post(nobody, call, None, None, pooled=True)
         except TimeoutError as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
+        except Refused as error:
+            if error.status in _NOT_SPOKEN:
+                raise NotSpoken(error.reason, str(error), again=error.again) from error
+            raise
         except OutcomeUnknown as error:
             again = error.reason == "upstream_down"
             message = "the upstream cannot be reached" if again else str(error)
