@@ -55,6 +55,7 @@ class SseServer(UpstreamServer):
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         self.opened += 1
+        self.arrived.set()
         session = f"session-{self.opened}"
         self.headers.append(dict(request.headers))
         said = None if self.opening is None else await self.opening(request)
