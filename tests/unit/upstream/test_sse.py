@@ -17,7 +17,7 @@ from tests.requirements import requirement
 from tests.sse_server import SseServer
 from tests.stdio_server import ALICE, BOB, call_of, text_of
 from tests.unit.upstream.conftest import Log
-from tests.upstream_server import event, stream
+from tests.upstream_server import answer, event, stream
 
 ELICITATION = '{"elicitation":{}}'
 
@@ -350,14 +350,17 @@ class TestRefused:
         async with SseServer() as other:
 
             async def elsewhere(*_):
-                return web.Response(status=308, headers={"Location": other.url.replace("/sse", "/messages")})
+                return web.Response(status=308, headers={"Location": other.url})
 
             upstream = over()
             link = await upstream.open(ALICE)
             server.posting = for_calls(elsewhere)
             with pytest.raises(NotSent, match="HTTP 308"):
                 await start(upstream, link, "echo")
-            assert other.seen == []
+            server.opening = elsewhere
+            with pytest.raises(NotSent, match="HTTP 308"):
+                await upstream.open(BOB)
+            assert (other.seen, other.opened) == ([], 0)
 
 
 class TestAnswers:
@@ -394,10 +397,24 @@ class TestAnswers:
         await server.push(b'{"jsonrpc":"2.0","id":999999,"result":{}}')
         for noise in (b"SECRET-123", b"[]", b'{"jsonrpc":"2.0"}'):
             await server.push(noise)
-        await server.streams["session-1"].write(b"event: other\ndata: {\n\n")
+        running = start(upstream, link, "gate", name="a")
+        await server.until(lambda: server.calls("gate"))
+        other = b'event: other\ndata: {"jsonrpc":"2.0","id":%d,"result":{}}\n\n' % server.calls("gate")[0]["id"]
+        await server.streams["session-1"].write(other)
         assert text_of(await start(upstream, link, "echo")) == "{}"
+        server.open("a")
+        assert text_of(await running) == "through a"
         assert [one["bytes"] for one in log.said("upstream_no_mcp")] == [len("SECRET-123")]
         assert "SECRET-123" not in log.stream.getvalue()
+
+    async def test_of_any_allowed_size_are_taken(self, over, server):
+        async def huge(_, message):
+            return answer(message, {"content": [{"type": "text", "text": "x" * 5_000_000}]})
+
+        server.fault = huge
+        upstream = over()
+        call = call_of(upstream, "huge", max_bytes=6_000_000)
+        assert len(text_of(await upstream.perform(await upstream.open(ALICE), call))) == 5_000_000
 
 
 class TestSessions:
@@ -433,6 +450,32 @@ class TestSessions:
         await server.until(lambda: list(server.streams) == ["session-2"])
         listening.cancel()
         await server.until(lambda: not server.streams)
+
+    async def test_one_that_is_listened_to_makes_no_room(self, over, server):
+        upstream = over(sessions=1)
+        link = await upstream.open(ALICE)
+        listening = asyncio.ensure_future(upstream.listen(link, print, print))
+        assert text_of(await start(upstream, link, "echo")) == "{}"
+        with pytest.raises(NotSent) as caught:
+            await upstream.open(BOB)
+        assert caught.value.busy
+        listening.cancel()
+        await asyncio.wait({listening})
+        assert text_of(await echo(upstream, BOB)) == "{}"
+
+    async def test_what_is_being_said_is_said_before_one_ends(self, over, server):
+        connections = Gated(server.url)
+        upstream = over(connections=connections)
+        link = await upstream.open(ALICE)
+        connections.gate.clear()
+        telling = asyncio.ensure_future(upstream.tell(link, "notifications/roots/list_changed", {}))
+        await connections.waiting.wait()
+        closing = asyncio.ensure_future(upstream.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        connections.gate.set()
+        await asyncio.gather(closing, telling)
+        assert server.seen[-1]["method"] == "notifications/roots/list_changed"
 
     async def test_one_of_a_client_session_is_its_own_and_ends_with_it(self, over, server):
         upstream = over()
