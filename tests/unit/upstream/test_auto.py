@@ -215,3 +215,18 @@ async def test_closing_while_it_is_found_out_tells_those_who_wait(make, server):
     with pytest.raises(NotSent, match="stopping") as caught:
         await opening
     assert not caught.value.again
+
+
+async def test_what_is_told_heard_and_left_goes_the_way_of_the_link(make, server):
+    upstream = make(server.url)
+    link = await upstream.open(ALICE, "{}", "client-1")
+    heard = asyncio.Event()
+    listening = asyncio.ensure_future(upstream.listen(link, lambda _: heard.set(), print))
+    await upstream.tell(link, "notifications/roots/list_changed", {})
+    assert server.seen[-1]["method"] == "notifications/roots/list_changed"
+    await server.push(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+    await heard.wait()
+    await upstream.leave(link)
+    with pytest.raises(NotSent):
+        await listening
+    await server.until(lambda: not server.streams)

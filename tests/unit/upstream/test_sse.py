@@ -498,6 +498,53 @@ class TestSessions:
         assert server.calls() == []
 
 
+class TestSaying:
+    async def test_a_call_that_was_left_before_it_left_is_not_told_of(self, over, server):
+        connections = Gated(server.url)
+        upstream = over(connections=connections)
+        link = await upstream.open(ALICE)
+        connections.gate.clear()
+        call = call_of(upstream, "gate", name="a")
+        running = asyncio.ensure_future(upstream.perform(link, call))
+        await connections.waiting.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        connections.gate.set()
+        await upstream.cancel(link, call)
+        assert text_of(await start(upstream, link, "echo")) == "{}"
+        assert (len(server.calls()), server.cancelled()) == (1, [])
+
+    async def test_to_a_server_that_does_not_listen_is_bounded(self, over, server):
+        """A server that asks and asks, and takes no answer, fills nothing."""
+        connections = Gated(server.url)
+        upstream = over(connections=connections)
+        link = await upstream.open(ALICE)
+        read = asyncio.Event()
+        listening = asyncio.ensure_future(upstream.listen(link, lambda _: read.set(), print))
+        await asyncio.sleep(0)
+        connections.gate.clear()
+        for number in range(1000):
+            await server.push(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number)
+        await server.push(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+        await read.wait()
+        connections.gate.set()
+        await server.until(lambda: len([one for one in server.seen if one.get("result") == {}]) == 256)
+        assert text_of(await start(upstream, link, "echo")) == "{}"
+        assert len([one for one in server.seen if one.get("result") == {}]) == 256
+        listening.cancel()
+
+    async def test_to_a_server_that_is_gone_is_no_error(self, over, server):
+        async def cut(request, _):
+            request.transport.abort()
+
+        upstream = over()
+        link = await upstream.open(ALICE)
+        server.posting = cut
+        await upstream.tell(link, "notifications/roots/list_changed", {})
+        server.posting = None
+        assert text_of(await start(upstream, link, "echo")) == "{}"
+
+
 class TestListening:
     async def test_hears_what_belongs_to_no_call_and_answers(self, over, server):
         upstream = over()
