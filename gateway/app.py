@@ -1,10 +1,11 @@
 """The composition root: builds everything from the configuration, starts it in order, drains it in order."""
 
 import asyncio
+import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -31,10 +32,14 @@ from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
+from gateway.upstream.auto import AutoUpstream
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.pool import Bounds
+from gateway.upstream.port import Upstream
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.sse import SseUpstream
+from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
@@ -166,7 +171,7 @@ class Gateway:
 
     def _endpoints(self, pins: StoredPins) -> Mapping[str, Endpoint]:
         endpoints = {}
-        self.upstreams: dict[str, HttpUpstream | StdioUpstream] = {}
+        self.upstreams: dict[str, Upstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
             upstream = self._upstream(config, pins)
@@ -175,17 +180,31 @@ class Gateway:
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 
-    def _upstream(self, config: UpstreamConfig, pins: StoredPins) -> HttpUpstream | StdioUpstream:
-        if config.transport != "stdio":
-            return HttpUpstream(
-                Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
-                pins,
-                first_id=secrets.randbits(_ID_BITS),
-                max_sessions=config.max_sessions,
-                session_idle_s=config.session_idle_s,
-            )
-        command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
-        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+    def _upstream(self, config: UpstreamConfig, pins: StoredPins) -> Upstream:
+        ids = itertools.count(secrets.randbits(_ID_BITS))
+        if config.transport == "stdio":
+            command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
+            return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+        if config.transport == "auto":
+            transports = {"streamable HTTP": self._http(config, pins, ids), "HTTP+SSE": self._sse(config, ids)}
+            return AutoUpstream(transports, ids, self._telemetry)
+        return self._sse(config, ids) if config.transport == "sse" else self._http(config, pins, ids)
+
+    def _http(self, config: UpstreamConfig, pins: StoredPins, ids: Iterator[int]) -> Upstream:
+        return HttpUpstream(
+            self._connections(config),
+            pins,
+            max_sessions=config.max_sessions,
+            session_idle_s=config.session_idle_s,
+            ids=ids,
+        )
+
+    def _sse(self, config: UpstreamConfig, ids: Iterator[int]) -> Upstream:
+        bounds = Bounds(config.max_sessions, config.session_idle_s)
+        return SseUpstream(self._connections(config), bounds, self._telemetry, new_id, ids=ids)
+
+    def _connections(self, config: UpstreamConfig) -> Connections:
+        return Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s)
 
     def _resolved(self, values: Mapping[str, str]) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in values.items()}

@@ -44,7 +44,9 @@ def _serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="config.toml with everything in it")
-    source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP; loopback, no auth")
+    source.add_argument(
+        "--upstream", metavar="URL", help="one MCP server over streamable HTTP or HTTP+SSE; loopback, no auth"
+    )
     source.add_argument(
         "command",
         nargs="*",

@@ -97,7 +97,7 @@ def _server(arguments: argparse.Namespace) -> dict[str, object]:
     variables = {} if arguments.env is None else {"env": {name: f"env:{name}" for name in arguments.env}}
     if arguments.command:
         return {"name": "upstream", "transport": "stdio", "command": arguments.command, **variables}
-    return {"name": "upstream", "url": arguments.upstream, **variables}
+    return {"name": "upstream", "transport": "auto", "url": arguments.upstream, **variables}
 
 
 def _not_found(arguments: argparse.Namespace) -> Iterator[str]:

@@ -17,6 +17,8 @@ from gateway.wire import asking, jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
 
+HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
+"""What may have an effect goes over a connection that is used once."""
 TELL_S: Final = 2.0
 _ACCEPT: Final = "application/json, text/event-stream"
 _MAX_ERROR_BYTES: Final = 65_536
@@ -40,6 +42,14 @@ class SessionEnded(NotSent):
 
     def __init__(self) -> None:
         super().__init__("upstream_down", "the upstream ended the session", again=True)
+
+
+class Refused(NotSent):
+    """The server refused the request with this HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("upstream_bad", f"the upstream refused with HTTP {status}", again=status == _HTTP_TOO_MANY)
+        self.status = status
 
 
 class Connections:
@@ -175,7 +185,7 @@ class Exchange:
         on_request: OnRequest | None,
     ) -> Response:
         if response.status != _HTTP_OK:
-            return await _failure(response, link, call)
+            return await failure(response, link, call)
         if response.content_type == "application/json":
             return _match(await _read(response, call.max_bytes), call)
         if response.content_type != "text/event-stream":
@@ -301,19 +311,18 @@ def _message(event: sse.Event) -> jsonrpc.Message | None:
     return None if isinstance(message, Reject) else message
 
 
-async def _failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
+async def failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
     """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
     status = response.status
     if status == _HTTP_NOT_FOUND and link.session_id is not None:
         raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
         raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
-    if response.content_type == "application/json":
+    if link.version and response.content_type == "application/json":  # of a handshake the status tells more
         message = jsonrpc.parse(await _read(response, _MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
-    again = status == _HTTP_TOO_MANY
-    raise NotSent("upstream_bad", f"the upstream refused with HTTP {status}", again=again)
+    raise Refused(status)
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

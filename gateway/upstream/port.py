@@ -21,6 +21,18 @@ class NotSent(Exception):  # noqa: N818  # a fact about the call
         self.again = again
         self.busy = busy
 
+    def copy(self) -> "NotSent":
+        """The same fact, to be raised to one more of those who waited for it."""
+        return NotSent(self.reason, str(self), again=self.again, busy=self.busy)
+
+
+class NotSpoken(NotSent):
+    """The server does not speak this transport or this era: another one may do."""
+
+    def copy(self) -> "NotSpoken":
+        """See `NotSent`."""
+        return NotSpoken(self.reason, str(self), again=self.again, busy=self.busy)
+
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
     """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`."""
@@ -62,6 +74,8 @@ class Link:
     capabilities: str = NO_CAPABILITIES
     client: str = ""
     hello: Hello = field(default=Hello(), compare=False)
+    spoken: str = field(default="", compare=False)
+    """Which of several transports it belongs to, where that was found out: see `auto`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Reader:
     """Feeds on chunks that may split anything, even a line ending or a character."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the bytes of one event."""
-        self._limit = limit
+        """`limit` bounds the bytes of one event; it may be changed between chunks."""
+        self.limit = limit
         self._rest: list[bytes] = []
         self._rest_size = 0
         self._after_cr = False
@@ -61,7 +61,7 @@ class Reader:
 
     def _bound(self, comment: bool, size: int) -> None:  # noqa: FBT001  # what the line is, whole or not
         """A comment belongs to no event, but no line of any kind may be longer than an event."""
-        if (0 if comment else self._size) + size > self._limit:
+        if (0 if comment else self._size) + size > self.limit:
             raise TooLong
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
