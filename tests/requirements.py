@@ -17,7 +17,6 @@ MODERN_HTTP = "2026-07-28 basic/transports/streamable-http"
 MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
-_INPUT = "a plain call carries no questions yet: none is declared upstream for it, and one that comes is refused"
 _AUDIT = "log lines and metrics tell what happened and not to whom"
 _BRIDGE = "upstreams are called in revisions with a handshake, and only for tools"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
@@ -138,11 +137,11 @@ ENTRIES: dict[str, Entry] = {
     "TX-HTTP-6": Entry("no code that this revision reserves; an upstream's -32002 becomes -32602", MODERN),
     "TX-HTTP-7": Entry("streams are not buffered; closing one of a plain call cancels it upstream", MODERN_HTTP),
     # between the eras
-    "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN, _INPUT),
+    "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN),
     "BR-2": Entry("legacy client, modern upstream", OWN, _BRIDGE),
     "BR-3": Entry("upstreams with tasks of their own", OWN, _BRIDGE),
-    "BR-4": Entry("what exists in one era only is mapped or refused", OWN, _BRIDGE),
-    "BR-5": Entry("unknown methods pass between peers of one era", OWN, _BRIDGE),
+    "BR-4": Entry("what exists in one era only is mapped or refused", OWN),
+    "BR-5": Entry("unknown methods pass between peers of one era", OWN),
     # our own promises
     "OWN-SENT": Entry("sent is committed before the first byte leaves for the upstream", OWN),
     "OWN-ONCE": Entry("work whose holder died is never sent again unless policy calls it repeatable", OWN),
