@@ -19,7 +19,7 @@ from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, Upstream
-from gateway.wire import jsonrpc, reply, sse, tasks_2025, tasks_ext, work
+from gateway.wire import jsonrpc, reply, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
 from gateway.wire.intent import TASKS_2025, CallTool, Speech, TaskAsk
 from gateway.wire.jsonrpc import Members, Notification, Response
@@ -337,6 +337,6 @@ def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnNote | None:
     def relay(note: Notification) -> None:
         if note.method == "notifications/progress":
             params = {**note.params, "progressToken": Raw(token)}
-            notes.put_nowait(sse.message(jsonrpc.notification(note.method, params)))
+            notes.put_nowait(jsonrpc.notification(note.method, params))
 
     return relay

@@ -10,7 +10,7 @@ from gateway.store.keys import Ref, owner_digest
 from gateway.store.port import Session, Store, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
-from gateway.wire import asking, jsonrpc, sse, tasks_2025
+from gateway.wire import asking, jsonrpc, tasks_2025
 from gateway.wire.intent import TASKS_2025
 
 _RENEW_S: Final = 10.0
@@ -52,7 +52,7 @@ class Delivery:
                 self._emit(self._request(question))
         if progress is not None:
             self._progress = progress
-            self._emit(sse.message(progress))
+            self._emit(progress)
         if not (keep or open_ones):
             await self.release()
 
@@ -87,7 +87,7 @@ class Delivery:
         """Our request: its id names task and question, so that the answer may arrive anywhere."""
         request_id = jsonrpc.write(f"{self._ref.id}:{question.key}:{self._stream[:8]}")
         params = asking.request_params(question, self._ref.id)
-        return sse.message(jsonrpc.request(request_id, question.method, params))
+        return jsonrpc.request(request_id, question.method, params)
 
 
 class SessionStream:
@@ -154,7 +154,7 @@ class SessionStream:
             self._versions[task_id] = task.version
             if await self._streams.first_to_tell(ref, task.version, self._stream):
                 params = tasks_2025.flat(task)
-                self._emit(sse.message(jsonrpc.notification("notifications/tasks/status", params)))
+                self._emit(jsonrpc.notification("notifications/tasks/status", params))
         delivery = self._deliveries.get(task_id) or Delivery(
             self._streams, ref, self._stream, self._session, self._emit
         )

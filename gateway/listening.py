@@ -13,7 +13,7 @@ from gateway.records import Records
 from gateway.store.keys import Ref, owner_digest
 from gateway.store.port import StoreAway
 from gateway.store.wake import Wake
-from gateway.wire import jsonrpc, reply, sse, tasks_ext
+from gateway.wire import jsonrpc, reply, tasks_ext
 from gateway.wire.intent import Listen
 from gateway.wire.render import SUBSCRIPTION_ID
 from gateway.wire.reply import Reply
@@ -135,7 +135,7 @@ class _Stream:
 
     def _emit(self, method: str, params: dict[str, object]) -> None:
         meta = {"_meta": {SUBSCRIPTION_ID: Raw(self._intent.id)}}
-        self._notes.put_nowait(sse.message(jsonrpc.notification(method, {**params, **meta})))
+        self._notes.put_nowait(jsonrpc.notification(method, {**params, **meta}))
 
 
 def _stop(answer: "asyncio.Task[Reply]") -> None:

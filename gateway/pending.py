@@ -10,7 +10,7 @@ from gateway.wire.reply import Reply
 
 @dataclass(slots=True)
 class Pending:
-    """`answer` runs whoever listens; `notes` are events to be written before it; `close` is for a client that left.
+    """`answer` runs whoever listens; `notes` are messages to be written before it; `close` is for a client that left.
 
     `streamed` tells whether it may take long enough to be written as an event stream, `at_once` that it is a stream in
     any case. `preamble` gives what such a stream begins with, once it is known that there is one. An answer without a

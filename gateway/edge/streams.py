@@ -48,9 +48,9 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     while not pending.answer.done():
         note = await _note(pending, keep_alive_s)
         if note is not None or not pending.answer.done():
-            await response.write(note or sse.KEEP_ALIVE)
+            await response.write(sse.KEEP_ALIVE if note is None else sse.message(note))
     while not pending.notes.empty():
-        await response.write(pending.notes.get_nowait())
+        await response.write(sse.message(pending.notes.get_nowait()))
     reply = pending.answer.result()
     await response.write(sse.message(reply.body) if reply.body else sse.RETRY)
     with suppress(ConnectionError):
@@ -59,7 +59,7 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
 
 
 async def _note(pending: Pending, timeout_s: float) -> bytes | None:
-    """The next event that comes before the answer; None when the answer came first, or nothing in time."""
+    """The next message that comes before the answer; None when the answer came first, or nothing in time."""
     note = asyncio.ensure_future(pending.notes.get())
     try:
         await asyncio.wait({note, pending.answer}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
