@@ -113,12 +113,17 @@ class Calls:
         serve = self._sync if decision.mode is Mode.SYNC else self._first if _asks_first(decision) else self._inline
         answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=ref.id)
 
-        def close() -> None:
+        def cancel() -> None:
             answer.cancel()
-            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
-                self._records.abandon(ref, settings)
+            self._records.abandon(ref, settings)
 
-        return Pending(answer, close, streamed=decision.mode is Mode.SYNC)
+        def close() -> None:
+            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+                cancel()
+            else:
+                answer.cancel()
+
+        return Pending(answer, close, streamed=decision.mode is Mode.SYNC, cancel=cancel)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""
@@ -191,12 +196,15 @@ class Calls:
 
         answer = self._start(run(), call.id, caller.era)
 
+        def cancel() -> None:
+            self._background.start(tell(), "tell-cancelled")
+            answer.cancel()
+
         def close() -> None:
             if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
-                self._background.start(tell(), "tell-cancelled")
-                answer.cancel()
+                cancel()
 
-        return Pending(answer, close, streamed=True, notes=notes)
+        return Pending(answer, close, streamed=True, notes=notes, cancel=cancel)
 
     async def _attempt(
         self,
