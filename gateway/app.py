@@ -8,18 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aiohttp import web
-
 from gateway.calls import Calls, Endpoint
 from gateway.config.load import Loaded, resolve
-from gateway.config.models import Config, is_loopback, split_listen
+from gateway.config.models import Config
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
-from gateway.edge.http import FrontDoor
-from gateway.edge.listener import Listener
-from gateway.edge.resource import Resources
-from gateway.pending import Background
+from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
+from gateway.pending import Background, Patience
 from gateway.records import Records
 from gateway.runner import Limits, Runner, Site
 from gateway.service import Service
@@ -32,19 +28,17 @@ from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.process import Command
 from gateway.upstream.stdio import Bounds, StdioUpstream
-from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
-_LAST_WORDS_S = 5.0
 _ANONYMOUS_TTL_MS = 3_600_000
 """How long tasks are kept at most whose callers are not told apart."""
 
 
 class Gateway:
-    """One process. `addresses` and `admin_address` are known once it has started."""
+    """One process. `address` and `admin_address` are known once it has started."""
 
-    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry) -> None:
-        """`base` is what relative paths of the configuration are relative to."""
+    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry, front: Front | None = None) -> None:
+        """`base` is what relative paths of the configuration are relative to. Without a `front` it is HTTP."""
         self._loaded = loaded
         self._base = base
         self._telemetry = telemetry
@@ -52,7 +46,9 @@ class Gateway:
         self._runner: Runner | None = None
         self._admin: Admin | None = None
         self._service: Service | None = None
-        self.door: FrontDoor | None = None
+        self._hurried = asyncio.Event()
+        self._patience: Patience | None = None
+        self.front: Front = front or HttpFront()
         self.wake: Wake | None = None
         self.address = ""
         self.admin_address = ""
@@ -91,26 +87,15 @@ class Gateway:
         service = self._service = Service(
             records, calls, streams, wake, background, telemetry, new_id, lists_tasks=authenticator.tells_apart
         )
-        hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
-        door = self.door = FrontDoor(
-            service,
-            endpoints,
-            hosts,
-            telemetry,
-            authenticator,
-            Resources(config.server.origin, [one.issuer for one in config.auth.issuers]),
-            max_body_bytes=config.server.max_body_bytes,
-        )
-        self._admin = Admin(store, telemetry, authenticator)
-
-        self.admin_address = await self._listen(self._admin.application(), config.admin.listen)
+        await self._open_admin(Admin(store, telemetry, authenticator))
         self._stack.push_async_callback(wake.close)
         wake.start()
         self._runner = runner
-        self._stack.push_async_callback(runner.drain, config.server.drain_deadline_s)
+        self._stack.push_async_callback(self._drain, runner)
         runner.start()
-        self._stack.push_async_callback(background.close, _LAST_WORDS_S)
-        self.address = await self._listen(door.application(), config.server.listen)
+        self._stack.push_async_callback(background.close, LAST_WORDS_S)
+        served = Served(config, service, endpoints, authenticator, telemetry)
+        self.address = await self.front.open(served, self._stack)
         telemetry.store_answers()
         telemetry.log.info("started", listen=self.address, admin=self.admin_address, upstreams=list(endpoints))
 
@@ -122,14 +107,31 @@ class Gateway:
 
     async def stop(self) -> None:
         """Unready, no new requests, running calls finish until the deadline, upstreams, the store last."""
+        patience = self._patience = Patience(self._loaded.config.server.drain_deadline_s, self._hurried)
         if self._admin is not None:
             self._admin.draining = True
-        if self._runner is not None:
-            self._runner.pause()
         if self._service is not None:
             self._service.drain()
         self._telemetry.log.info("stopping")
-        await self._stack.aclose()
+        try:
+            await self.front.settle(patience)
+        finally:
+            if self._runner is not None:
+                self._runner.pause()
+            await self._stack.aclose()
+
+    def hurry(self) -> None:
+        """Waits for nothing any more: what still runs is cut off, and its record told so."""
+        self._hurried.set()
+
+    async def _drain(self, runner: Runner) -> None:
+        await runner.drain(self._patience or Patience(0, self._hurried))
+
+    async def _open_admin(self, admin: Admin) -> None:
+        self._admin = admin
+        address = self.front.admin(self._loaded.config)
+        if address is not None:
+            self.admin_address = await listen(admin.application(), address, self._telemetry, self._stack)
 
     async def _store_url(self, config: Config) -> str:
         url = resolve(config.store.url, self._base)
@@ -185,17 +187,6 @@ class Gateway:
             cancel_grace_s=config.runner.cancel_grace_s,
         )
         return Runner(store, streams, sites, limits, new_id(), self._telemetry, wake, random.random)
-
-    async def _listen(self, app: web.Application, listen: str) -> str:
-        # A client that goes away ends its handler; work that must go on is never the handler's own.
-        runner = Listener(app, self._telemetry, _LAST_WORDS_S)
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        host, port = split_listen(listen)
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        bound = runner.addresses[0]
-        return f"http://{host}:{bound[1]}"
 
 
 def new_id() -> str:

@@ -46,7 +46,7 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     await response.prepare(request)
     await response.write(sse.KEEP_ALIVE if pending.preamble is None else await pending.preamble())
     while not pending.answer.done():
-        note = await _note(pending, keep_alive_s)
+        note = await next_note(pending, keep_alive_s)
         if note is not None or not pending.answer.done():
             await response.write(sse.KEEP_ALIVE if note is None else sse.message(note))
     while not pending.notes.empty():
@@ -58,7 +58,7 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     return response, reply
 
 
-async def _note(pending: Pending, timeout_s: float) -> bytes | None:
+async def next_note(pending: Pending, timeout_s: float | None) -> bytes | None:
     """The next message that comes before the answer; None when the answer came first, or nothing in time."""
     note = asyncio.ensure_future(pending.notes.get())
     try:
