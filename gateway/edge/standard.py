@@ -197,10 +197,9 @@ class LogWriter(io.RawIOBase):
 
     def finish(self, timeout_s: float) -> None:
         """Returns when all is written, or when the time is over."""
-        if self._thread.is_alive():
-            with suppress(queue.Full):
-                self._lines.put(b"", timeout=timeout_s)
-                self._thread.join(timeout_s)
+        with suppress(queue.Full):
+            self._lines.put(b"", timeout=timeout_s)
+            self._thread.join(timeout_s)
 
     def _offer(self, line: bytes) -> None:
         try:
@@ -212,9 +211,13 @@ class LogWriter(io.RawIOBase):
             self._left_out += 1
 
     def _run(self) -> None:
-        with suppress(OSError):
-            while line := self._lines.get():
-                _write_all(self._descriptor, line)
+        read = True
+        while line := self._lines.get():
+            try:
+                if read:
+                    _write_all(self._descriptor, line)
+            except OSError:
+                read = False
 
 
 def _start(target: Callable[..., None], loop: asyncio.AbstractEventLoop, name: str) -> None:
