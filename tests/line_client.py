@@ -16,6 +16,7 @@ class LineClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._output: asyncio.ReadTransport = reader._transport
         self._ids = itertools.count(1)
         self._news = asyncio.Event()
         self.received: list[dict[str, Any]] = []
@@ -85,6 +86,16 @@ class LineClient:
         """The id of a new task of 2025-11-25."""
         params = {"name": tool, "arguments": arguments or {}, "task": {"ttl": 600_000}}
         return (await self.ask("tools/call", params))["result"]["task"]["taskId"]
+
+    async def close(self) -> None:
+        """Closes both streams, and shows what made this client stop reading before."""
+        self._writer.close()
+        self._output.close()
+        await self.ended()
+
+    def pause(self) -> None:
+        """Reads nothing more."""
+        self._output.pause_reading()
 
     def leave(self) -> None:
         """Closes the gateway's standard input."""

@@ -185,6 +185,7 @@ class StdioDoor:
             return None if running.unwanted and not isinstance(inbound.intent, want.CallTool) else found
         running.pending = found
         if running.unwanted:
+            await asyncio.sleep(0)  # what has not begun cannot be stopped
             running.cancel()
         return await self._pump(found)
 
