@@ -184,12 +184,12 @@ async def test_a_configuration_names_which_server_is_spoken_to(desktop):
     entry = '[[upstreams]]\nname = "{}"\ntransport = "stdio"\ncommand = {}\n'
     commands = [entry.format(name, json.dumps(command)) for name, command in (("a", stdio.arguments()), ("b", SLOW))]
     config.write_text("".join(['[store]\nurl = "embedded:data"\n', *commands]))
-    for words, tool in ((), "echo"), (("--name", "b"), "build_report"):
+    for words, tool in ((), "echo"), (("--name", "b", "--admin", "127.0.0.1:0"), "build_report"):
         client = await desktop.start(words=("--config", str(config), *words))
         await client.initialize()
         assert (await client.ask("tools/list"))["result"]["tools"][0]["name"] == tool
         await end(desktop, client)
-    assert [one["admin"] for one in desktop.said("started")] == ["", ""]
+    assert [one["admin"][:17] for one in desktop.said("started")] == ["", "http://127.0.0.1:"]
     assert [one["upstreams"] for one in desktop.said("started")] == [["a"], ["b"]]
 
 
