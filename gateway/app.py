@@ -30,6 +30,8 @@ from gateway.upstream.process import Command
 from gateway.upstream.stdio import Bounds, StdioUpstream
 
 _EMBEDDED = "embedded:"
+_SHORT_S = 0.5
+"""How long a server may take to end after its input was closed, where nobody has the time to wait."""
 _ANONYMOUS_TTL_MS = 3_600_000
 """How long tasks are kept at most whose callers are not told apart."""
 
@@ -127,6 +129,18 @@ class Gateway:
     async def _drain(self, runner: Runner) -> None:
         await runner.drain(self._patience or Patience(0, self._hurried))
 
+    async def _close(self, upstream: HttpUpstream | StdioUpstream) -> None:
+        """Politely, as long as there is time."""
+        closing = asyncio.ensure_future(upstream.close())
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait({closing, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        if not hurried.done():
+            hurried.cancel()
+        elif isinstance(upstream, StdioUpstream):
+            await asyncio.wait({closing}, timeout=_SHORT_S)
+            upstream.hurry()
+        await closing
+
     async def _open_admin(self, admin: Admin) -> None:
         self._admin = admin
         address = self.front.admin(self._loaded.config)
@@ -158,7 +172,7 @@ class Gateway:
         for site in self._loaded.sites:
             config = site.upstream
             upstream = self._upstream(config)
-            self._stack.push_async_callback(upstream.close)
+            self._stack.push_async_callback(self._close, upstream)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints

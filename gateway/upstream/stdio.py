@@ -130,6 +130,11 @@ class StdioUpstream:
             collecting = [asyncio.ensure_future(child.collected()) for child in self._children.values()]
             await asyncio.wait([*collecting, *self._starting.values()])
 
+    def hurry(self) -> None:
+        """Ends what `close` waits for without a further word."""
+        for child in self._children.values():
+            child.kill()
+
     def _free(self, key: _Key) -> Child | None:
         """A process that takes a call at once."""
         usable = [child for child in self._current.get(key, ()) if child.usable]

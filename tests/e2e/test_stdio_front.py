@@ -128,15 +128,17 @@ async def test_the_end_lets_a_running_task_finish(desktop, how):
 
 @requirement("OWN-STDIO", "OWN-DRAIN")
 async def test_a_signal_after_the_end_of_input_cuts_it_short_and_the_truth_is_told(desktop):
-    """Clients wait for two seconds after each word: what runs has to be told before they kill."""
+    """Clients wait for two seconds after each word: what runs has to be told before they kill, and nothing be left."""
     stdio = Stdio(desktop.folder)
-    client = await desktop.start(*stdio.arguments(), policy=optional(desktop.folder))
+    client = await desktop.start(*stdio.arguments("late"), policy=optional(desktop.folder))
     task_id = await modern_task(client, "gate", name="never")
     await stdio.until(lambda: stdio.calls("gate"))
     client.leave()
     await stdio.until(lambda: desktop.said("stopping"))
     desktop.process.send_signal(signal.SIGTERM)
     assert await desktop.exit_status() == 0
+    # A server that was waited for politely would have got SIGTERM.
+    assert [one["status"] for one in desktop.said("upstream_exited")] == [-signal.SIGKILL]
     again = await desktop.start(*stdio.arguments(), policy=optional(desktop.folder))
     task = (await again.modern("tasks/get", {"taskId": task_id}))["result"]
     assert (task["status"], task["error"]["code"]) == ("failed", 50305)

@@ -5,6 +5,8 @@ import fcntl
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from itertools import pairwise
@@ -222,3 +224,14 @@ class TestLog:
             print("x", file=text, flush=True)
         log.finish(10)
         assert threading.current_thread() is threading.main_thread()
+
+
+@requirement("OWN-STDIO")
+def test_whoever_prints_or_reads_in_this_process_does_not_meet_the_client():
+    program = (
+        "import os, sys; from gateway.edge.standard import take_standard_streams as take; source, sink = take();"
+        "print('printed', sys.stdin.read(), flush=True); os.write(sink, b'message ' + os.read(source, 9));"
+        "os.system('echo child; cat')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=b"question", capture_output=True, check=True)
+    assert (done.stdout, done.stderr.split()) == (b"message question", [b"printed", b"child"])
