@@ -243,6 +243,17 @@ class TestStreams:
             assert json.loads(text(await session.ask("tasks/result", {"taskId": task_id})))[0]["result"]
 
     @requirement("OWN-STDIO")
+    async def test_a_session_that_ended_while_nobody_spoke_is_begun_anew(self, monkeypatch, client, redis):
+        monkeypatch.setattr("gateway.delivery._RENEW_S", 0.01)
+        await client.initialize()
+        await client.ask("ping")
+        before = await redis.keys("*:s:*")
+        await redis.delete(*before)
+        after = await eventually(lambda: redis.keys("*:s:*"), lambda keys: keys and keys != before)
+        assert len(after) == 1
+        assert (await client.ask("ping"))["result"] == {}
+
+    @requirement("OWN-STDIO")
     async def test_a_second_handshake_ends_the_first_session(self, session, redis):
         await session.ask("ping")
         assert (await session.initialize("2025-06-18"))["result"]["protocolVersion"] == "2025-06-18"
@@ -365,13 +376,15 @@ class TestEnd:
 
     @requirement("OWN-STDIO", "OWN-DRAIN")
     @pytest.mark.parametrize("hurried", [False, True])
-    async def test_what_does_not_end_in_time_is_told_in_its_record(self, desk, upstream, redis, hurried):
+    async def test_what_does_not_end_in_time_is_told_in_its_record(self, desk, upstream, redis, hurried, monkeypatch):
+        monkeypatch.setattr("gateway.app.LAST_WORDS_S", 1000)
         client = await desk.start(drain_s=1000 if hurried else 0.05)
         await client.initialize()
         task_id = await client.task("gate", {"name": "a"})
         client.request("tools/call", call("gate", name="a"))
-        client.request("tools/call", call("plain"))
         client.modern_request("tools/call", call("gate", name="a"), capabilities={})
+        client.request("tools/call", {**call("progress", name="a"), "_meta": {"progressToken": 1}})
+        await client.told("notifications/progress")
         await upstream.until(lambda: len(upstream.calls("gate")) == 3)
         stopping = asyncio.ensure_future(desk.gateway.stop())
         if hurried:
