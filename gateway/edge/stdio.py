@@ -132,15 +132,15 @@ class StdioDoor:
         if isinstance(message, Reject):
             await self._refuse(message)
         elif isinstance(message, Notification) and message.method == _CANCELLED:
-            found = self._named.get(_key(message.params.get("requestId")))
-            if found is not None:
-                found.cancel()
+            running = self._named.get(_key(message.params.get("requestId")))
+            if running is not None:
+                running.cancel()
         else:
-            found_or_not = classify_bare(message, None if self._session is None else self._session.id)
-            if isinstance(found_or_not, Rejected):
-                await self._rejected(message, found_or_not)
+            inbound = classify_bare(message, None if self._session is None else self._session.id)
+            if isinstance(inbound, Rejected):
+                await self._rejected(message, inbound)
             else:
-                await self._accepted(message, found_or_not)
+                await self._accepted(message, inbound)
 
     async def _accepted(self, message: Message, inbound: Inbound) -> None:
         if isinstance(inbound.intent, want.Initialize):
