@@ -1,21 +1,25 @@
 """The composition root: builds everything from the configuration, starts it in order, drains it in order."""
 
 import asyncio
+import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gateway.calls import Calls, Endpoint
+from gateway.callers import Endpoint
+from gateway.calls import Calls
 from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
+from gateway.forwarding import Forwarding
 from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
 from gateway.pending import Background, Patience
+from gateway.pinning import StoredPins
 from gateway.records import Records
 from gateway.runner import Limits, Runner, Site
 from gateway.service import Service
@@ -24,14 +28,20 @@ from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
+from gateway.upstream.auto import AutoUpstream
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.pool import Bounds
+from gateway.upstream.port import Upstream
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.sse import SseUpstream
+from gateway.upstream.stdio import StdioUpstream
 
 _EMBEDDED = "embedded:"
 _SHORT_S = 0.5
 """How long a server may take to end after its input was closed, where nobody has the time to wait."""
+_ID_BITS = 51
+"""Requests of many processes in one upstream session begin far from each other, at numbers that every peer can read."""
 _ANONYMOUS_TTL_MS = 3_600_000
 """How long tasks are kept at most whose callers are not told apart."""
 
@@ -68,9 +78,9 @@ class Gateway:
         )
         self._stack.push_async_callback(store.close)
         await store.check()
-        endpoints = self._endpoints()
-        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
         streams = StreamStore(store)
+        endpoints = self._endpoints(StoredPins(streams, int(config.sessions.idle_ttl_s * 1000)))
+        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
         runner = self._make_runner(store, streams, wake, endpoints, config)
         wake.on_stop = runner.stop
         background = Background(lambda error: telemetry.fault("background", error))
@@ -85,9 +95,18 @@ class Gateway:
             jitter=random.random,
             nudge=runner.nudge,
         )
-        calls = Calls(records, background, telemetry, config.runner.cancel_grace_s)
+        forwarding = Forwarding(streams, wake, background, telemetry, new_id)
+        calls = Calls(records, forwarding, streams, new_id, background, telemetry, config.runner.cancel_grace_s)
         service = self._service = Service(
-            records, calls, streams, wake, background, telemetry, new_id, lists_tasks=authenticator.tells_apart
+            records,
+            calls,
+            forwarding,
+            streams,
+            wake,
+            background,
+            telemetry,
+            new_id,
+            lists_tasks=authenticator.tells_apart,
         )
         await self._open_admin(Admin(store, telemetry, authenticator))
         self._stack.push_async_callback(wake.close)
@@ -129,7 +148,7 @@ class Gateway:
     async def _drain(self, runner: Runner) -> None:
         await runner.drain(self._patience or Patience(0, self._hurried))
 
-    async def _close(self, upstream: HttpUpstream | StdioUpstream) -> None:
+    async def _close(self, upstream: Upstream) -> None:
         """Politely, as long as there is time."""
         closing = asyncio.ensure_future(upstream.close())
         hurried = asyncio.ensure_future(self._hurried.wait())
@@ -166,26 +185,42 @@ class Gateway:
         await made.start()
         return made
 
-    def _endpoints(self) -> Mapping[str, Endpoint]:
+    def _endpoints(self, pins: StoredPins) -> Mapping[str, Endpoint]:
         endpoints = {}
-        self.upstreams: dict[str, HttpUpstream | StdioUpstream] = {}
+        self.upstreams: dict[str, Upstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
-            upstream = self._upstream(config)
+            upstream = self._upstream(config, pins)
             self._stack.push_async_callback(self._close, upstream)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 
-    def _upstream(self, config: UpstreamConfig) -> HttpUpstream | StdioUpstream:
-        if config.transport != "stdio":
-            return HttpUpstream(
-                Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
-                max_sessions=config.max_sessions,
-                session_idle_s=config.session_idle_s,
-            )
-        command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
-        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+    def _upstream(self, config: UpstreamConfig, pins: StoredPins) -> Upstream:
+        ids = itertools.count(secrets.randbits(_ID_BITS))
+        if config.transport == "stdio":
+            command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
+            return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+        if config.transport == "auto":
+            transports = {"streamable HTTP": self._http(config, pins, ids), "HTTP+SSE": self._sse(config, ids)}
+            return AutoUpstream(transports, ids, self._telemetry)
+        return self._sse(config, ids) if config.transport == "sse" else self._http(config, pins, ids)
+
+    def _http(self, config: UpstreamConfig, pins: StoredPins, ids: Iterator[int]) -> Upstream:
+        return HttpUpstream(
+            self._connections(config),
+            pins,
+            max_sessions=config.max_sessions,
+            session_idle_s=config.session_idle_s,
+            ids=ids,
+        )
+
+    def _sse(self, config: UpstreamConfig, ids: Iterator[int]) -> Upstream:
+        bounds = Bounds(config.max_sessions, config.session_idle_s)
+        return SseUpstream(self._connections(config), bounds, self._telemetry, new_id, ids=ids)
+
+    def _connections(self, config: UpstreamConfig) -> Connections:
+        return Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s)
 
     def _resolved(self, values: Mapping[str, str]) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in values.items()}

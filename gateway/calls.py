@@ -1,28 +1,31 @@
 """`tools/call`: a task, a wait that may become a task, a bounded synchronous call, or a plain call."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from msgspec import Raw
-
+from gateway.callers import Caller, Endpoint, lacks_scope, store_away
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Principal, Task, TaskState
+from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState
 from gateway.first import FIRST_S, MORE_S, InputFirst
+from gateway.forwarding import Forwarding, Passage
+from gateway.outbox import Outbox
+from gateway.parked import Parked, Waiting
 from gateway.pending import Background, Pending
-from gateway.policy.decide import Ask, Decision, Mode, Policy
+from gateway.policy.decide import Ask, Decision, Mode
 from gateway.policy.model import Settings
 from gateway.records import Asker, Records
 from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
+from gateway.store.streams import StreamStore
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, Upstream
-from gateway.wire import jsonrpc, reply, tasks_2025, tasks_ext, work
+from gateway.upstream.port import NotSent
+from gateway.wire import asking, reply, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
-from gateway.wire.intent import TASKS_2025, CallTool, Speech, TaskAsk
-from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.wire.intent import MODERN_VERSIONS, TASKS_2025, CallTool, TaskAsk
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
@@ -30,36 +33,24 @@ _FORMS: Final = '{"elicitation":{"form":{}}}'
 """What a client can be asked that declares the extension, and nothing else although it can answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An upstream as the request loop sees it."""
-
-    name: str
-    upstream: Upstream
-    policy: Policy
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls, and how they speak. In legacy eras `version` is the session's."""
-
-    principal: Principal
-    owner: Owner
-    speech: Speech
-    version: str
-    capabilities: str
-
-    @property
-    def era(self) -> Era:
-        """The era of the request."""
-        return self.speech.era
-
-
 class Calls:
-    """Serves `tools/call` and whatever else goes straight to an upstream."""
+    """Serves `tools/call`."""
 
-    def __init__(self, records: Records, background: Background, telemetry: Telemetry, cancel_grace_s: float) -> None:
+    def __init__(
+        self,
+        records: Records,
+        forwarding: Forwarding,
+        streams: StreamStore,
+        new_id: Callable[[], str],
+        background: Background,
+        telemetry: Telemetry,
+        cancel_grace_s: float,
+    ) -> None:
         self._records = records
+        self._forwarding = forwarding
+        self._streams = streams
+        self._new_id = new_id
+        self._parked = Parked(records, streams, new_id)
         self._background = background
         self._telemetry = telemetry
         self._grace_s = cancel_grace_s + _GRACE_S
@@ -73,33 +64,31 @@ class Calls:
         reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
-        if decision.mode is Mode.PLAIN:
+        if decision.mode is Mode.PLAIN and not await self._may_be_asked(endpoint, caller):
             return self._plain(endpoint, caller, call, decision.settings)
         return await self._recorded(caller, call, decision)
 
-    async def passthrough(self, endpoint: Endpoint, owner: Owner, method: str, params: Members) -> Response | Reject:
-        """A request without effect, sent again once if the session had ended."""
-        body = work.call_params(work.forwarded(params))
-        limit = endpoint.policy.defaults.max_result_bytes
-        timeout = endpoint.policy.defaults.sync_timeout_s
-
-        async def send(link: Link) -> Response:
-            async with asyncio.timeout(timeout):
-                return await endpoint.upstream.perform(link, Call(endpoint.upstream.next_id(), method, body, limit))
-
-        return await self._attempt(endpoint, owner, send, idempotent=True)
+    async def _may_be_asked(self, endpoint: Endpoint, caller: Caller) -> bool:
+        """BR-1: whether an upstream may ask a modern client something in the middle of a plain call."""
+        if caller.era is not Era.MODERN or not asking.askable(caller.capabilities):
+            return False
+        with suppress(NotSent):
+            link = await endpoint.upstream.open(caller.owner, caller.capabilities)
+            return link.version not in MODERN_VERSIONS
+        return False
 
     async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
         settings = decision.settings
         asks_first = _asks_first(decision) and caller.era is Era.MODERN
-        if asks_first and call.request_state is not None:
+        waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
+        if call.request_state is not None and caller.era is Era.MODERN and (asks_first or waits):
             resumed = await self._input_first.resume(caller.owner, call, settings)
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
         hidden = decision.mode is not Mode.TASK or asks_first
         arguments = work.forwarded(call.params)
-        asker = _asker(caller, call, decision.mode, assume_elicitation=settings.assume_elicitation)
+        asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
         task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):
             return reply.refusal(call.id, task, caller.era)
@@ -110,20 +99,55 @@ class Calls:
 
     def _awaited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
         settings = decision.settings
-        serve = self._sync if decision.mode is Mode.SYNC else self._first if _asks_first(decision) else self._inline
+        if decision.mode in (Mode.SYNC, Mode.PLAIN):
+            return self._waited(caller, call, ref, decision)
+        serve = self._first if _asks_first(decision) else self._inline
         answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=ref.id)
+
+        def close() -> None:
+            answer.cancel()
+            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+                self._records.abandon(ref, settings)
+
+        return Pending(answer, close, streamed=False)
+
+    def _waited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
+        """A call whose client waits for the answer itself."""
+        settings = decision.settings
+        timeout_s = settings.deadline_s if decision.mode is Mode.PLAIN else settings.sync_timeout_s
+        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), timeout_s)
+        waiting = Waiting(caller, call, ref, settings, timeout_s, outbox)
+        legacy = caller.era is Era.LEGACY
+
+        async def answered() -> Reply:
+            found = await self._sync(waiting)
+            return replace(found, event_id=await outbox.answer(found.body)) if legacy else found
+
+        answer = self._start(answered(), call.id, caller.era, begun=ref.id)
 
         def cancel() -> None:
             answer.cancel()
             self._records.abandon(ref, settings)
 
         def close() -> None:
-            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+            if not legacy:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
                 cancel()
-            else:
-                answer.cancel()
 
-        return Pending(answer, close, streamed=decision.mode is Mode.SYNC, cancel=cancel)
+        preamble = outbox.begin if legacy else None
+        return Pending(answer, close, preamble=preamble, notes=outbox.notes, cancel=cancel)
+
+    async def _sync(self, waiting: Waiting) -> Reply:
+        """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""
+        call, ref, settings, era = waiting.call, waiting.ref, waiting.settings, waiting.caller.era
+        pair = await self._parked.wait(waiting)
+        if isinstance(pair, Reply):
+            return pair
+        if pair.task is not None and not pair.task.terminal:
+            await self._records.change(ref, engine.Cancel(final=False), settings)
+            pair = await self._records.wait(ref, self._grace_s)
+        if pair.task is not None and pair.task.state is TaskState.DONE:
+            return await self.final(call.id, ref, pair, era)
+        return reply.refusal(call.id, _timed_out(pair.operation, waiting.timeout_s), era)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""
@@ -154,89 +178,23 @@ class Calls:
             pair = await self._records.store.load(ref)
         return await self.final(call.id, ref, pair, caller.era)
 
-    async def _sync(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
-        """A bounded synchronous call. When the time is over the upstream is told to stop, and the truth is told."""
-        pair = await self._records.wait(ref, settings.sync_timeout_s)
-        if pair.task is not None and not pair.task.terminal:
-            await self._records.change(ref, engine.Cancel(final=False), settings)
-            pair = await self._records.wait(ref, self._grace_s)
-        if pair.task is not None and pair.task.state is TaskState.DONE:
-            return await self.final(call.id, ref, pair, caller.era)
-        return reply.refusal(call.id, _timed_out(pair.operation, settings), caller.era)
-
     async def final(self, request_id: bytes, ref: Ref, pair: Pair, era: Era) -> Reply:
         """What the call would have answered, from a record that has ended."""
         body = await self._records.store.body(ref)
         return answer_of(request_id, pair.task, body, era)
 
     def _plain(self, endpoint: Endpoint, caller: Caller, call: CallTool, settings: Settings) -> Pending:
-        """A call of a tool that is never a task: to the upstream and back, progress included."""
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
-        upstream_call = self._upstream_call(endpoint, call, settings)
-        sent: list[Link] = []
-
-        async def send(link: Link) -> Response:
-            sent.append(link)
-            async with asyncio.timeout(settings.deadline_s):
-                return await endpoint.upstream.perform(link, upstream_call, _relay(call, notes))
-
-        async def run() -> Reply:
-            read_only = settings.effect == "read_only"
-            response = await self._attempt(endpoint, caller.owner, send, idempotent=False, may_act=not read_only)
-            if isinstance(response, Reject):
-                if response.reason == "deadline":
-                    await tell()
-                return reply.refusal(call.id, response, caller.era)
-            write = reply.call_result if response.ok else reply.call_error
-            return write(call.id, response.body, caller.era)
-
-        async def tell() -> None:
-            if sent:
-                await endpoint.upstream.cancel(sent[-1], upstream_call)
-
-        answer = self._start(run(), call.id, caller.era)
-
-        def cancel() -> None:
-            self._background.start(tell(), "tell-cancelled")
-            answer.cancel()
-
-        def close() -> None:
-            if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
-                cancel()
-
-        return Pending(answer, close, streamed=True, notes=notes, cancel=cancel)
-
-    async def _attempt(
-        self,
-        endpoint: Endpoint,
-        owner: Owner,
-        send: Callable[[Link], Awaitable[Response]],
-        *,
-        idempotent: bool,
-        may_act: bool = False,
-    ) -> Response | Reject:
-        """Sends once; again only where nothing can have taken effect."""
-        for last in (False, True):
-            try:
-                return await send(await endpoint.upstream.open(owner))
-            except NotSent as error:
-                self._failed(endpoint, error.reason, str(error))
-                if last or not error.again:
-                    return Reject(error.reason, str(error))
-            except OutcomeUnknown as error:
-                self._failed(endpoint, error.reason, str(error))
-                if last or not idempotent:
-                    return Reject("outcome_unknown" if may_act else error.reason, str(error))
-            except TimeoutError:
-                self._failed(endpoint, "deadline", engine.DEADLINE)
-                return Reject("deadline", "the upstream did not answer in time; it was told to stop")
-        raise AssertionError  # the last attempt always answers
-
-    def _upstream_call(self, endpoint: Endpoint, call: CallTool, settings: Settings) -> Call:
-        call_id = endpoint.upstream.next_id()
-        token = call_id if call.progress_token is not None else None
-        params = work.call_params(work.forwarded(call.params, token))
-        return Call(call_id, "tools/call", params, settings.max_result_bytes)
+        """A call of a tool that is never a task: to the upstream and back."""
+        passage = Passage(
+            call.id,
+            "tools/call",
+            call.params,
+            settings.deadline_s,
+            settings.max_result_bytes,
+            call.progress_token,
+            may_act=settings.effect != "read_only",
+        )
+        return self._forwarding.serve(endpoint, caller, passage)
 
     def _start(
         self, work_: Awaitable[Reply], request_id: bytes, era: Era, begun: str | None = None
@@ -250,9 +208,6 @@ class Calls:
                 return reply.refusal(request_id, store_away() if begun is None else _out_of_sight(begun), era)
 
         return self._background.start(guarded(), "answer")
-
-    def _failed(self, endpoint: Endpoint, reason: str, message: str) -> None:
-        self._telemetry.upstream_failed(upstream=endpoint.name, reason=reason, message=message)
 
 
 def ask_of(caller: Caller, call: CallTool) -> Ask:
@@ -280,32 +235,18 @@ def answer_of(request_id: bytes, task: Task | None, body: bytes | None, era: Era
     return write(request_id, body, era)
 
 
-def lacks_scope(principal: Principal, wanted: Sequence[str]) -> Reject | None:
-    """T25-SEC-2: every operation asks anew for what the policy wants of its caller."""
-    missing = [scope for scope in wanted if scope not in principal.scopes]
-    if not missing:
-        return None
-    return Reject("forbidden", "The token lacks a scope that this needs", {"requiredScopes": list(wanted)})
-
-
-def store_away() -> Reject:
-    """Nothing was promised."""
-    return Reject("store_away", "The gateway cannot reach its store: try again")
-
-
 def _out_of_sight(operation_id: str) -> Reject:
     told = {"operation": {"id": operation_id, "outcome": "unknown"}}
     return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
 
 
-def _asker(caller: Caller, call: CallTool, mode: Mode, *, assume_elicitation: bool) -> Asker:
-    """A client without Tasks cannot be asked anything during its call."""
-    capabilities = "{}" if mode is Mode.SYNC else caller.capabilities
+def _asker(caller: Caller, call: CallTool, *, assume_elicitation: bool, waits: bool) -> Asker:
+    capabilities = caller.capabilities
     if assume_elicitation and caller.speech.declares_tasks and capabilities == "{}":
         capabilities = _FORMS
-    if caller.era is Era.MODERN:
-        return Asker(caller.owner, TASKS_EXTENSION, capabilities)
     token = None if call.progress_token is None else call.progress_token.decode()
+    if caller.era is Era.MODERN:  # TX-NOT-2: a task of this dialect has no progress
+        return Asker(caller.owner, TASKS_EXTENSION, capabilities, progress_token=token if waits else None)
     return Asker(caller.owner, TASKS_2025, capabilities, caller.speech.session or "", token)
 
 
@@ -328,23 +269,10 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
     return None
 
 
-def _timed_out(operation: Operation | None, settings: Settings) -> Reject:
+def _timed_out(operation: Operation | None, timeout_s: float) -> Reject:
     unknown = operation is not None and operation.state is OperationState.UNKNOWN
     outcome = "unknown" if unknown else "none"
     told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
     if unknown:
         return Reject("outcome_unknown", "no answer in time, and the work may have been done", told)
-    return Reject("deadline", f"no answer within {settings.sync_timeout_s} s; the upstream was told to stop", told)
-
-
-def _relay(call: CallTool, notes: "asyncio.Queue[bytes]") -> OnNote | None:
-    token = call.progress_token
-    if token is None:
-        return None
-
-    def relay(note: Notification) -> None:
-        if note.method == "notifications/progress":
-            params = {**note.params, "progressToken": Raw(token)}
-            notes.put_nowait(jsonrpc.notification(note.method, params))
-
-    return relay
+    return Reject("deadline", f"no answer within {timeout_s:g} s; the upstream was told to stop", told)

@@ -20,13 +20,22 @@ class Delivery:
     """What one stream has been told of one task. `emit` writes a message to the stream."""
 
     def __init__(
-        self, streams: StreamStore, ref: Ref, stream: str, session: Session, emit: Callable[[bytes], None]
+        self,
+        streams: StreamStore,
+        ref: Ref,
+        stream: str,
+        session: Session,
+        emit: Callable[[bytes], None],
+        *,
+        related: bool = True,
     ) -> None:
+        """`related` marks questions with their task, which a client that waits for its own call knows nothing of."""
         self._streams = streams
         self._ref = ref
         self._stream = stream
         self._session = session
         self._emit = emit
+        self._related = related
         self._asked: set[str] = set()
         self._progress: bytes | None = None
         self._holds = False
@@ -86,7 +95,7 @@ class Delivery:
     def _request(self, question: Question) -> bytes:
         """Our request: its id names task and question, so that the answer may arrive anywhere."""
         request_id = jsonrpc.write(f"{self._ref.id}:{question.key}:{self._stream[:8]}")
-        params = asking.request_params(question, self._ref.id)
+        params = asking.request_params(question, self._ref.id if self._related else None)
         return jsonrpc.request(request_id, question.method, params)
 
 

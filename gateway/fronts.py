@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from gateway.calls import Endpoint
+from gateway.callers import Endpoint
 from gateway.config.models import Config, is_loopback, split_listen
 from gateway.edge.auth import ANONYMOUS, Authenticator
 from gateway.edge.http import FrontDoor

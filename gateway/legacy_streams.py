@@ -1,24 +1,26 @@
 """Streams of legacy clients: the wait for a result, its resumption on any replica, and the stream of a session."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from gateway.calls import answer_of, store_away
+from gateway.callers import store_away
+from gateway.calls import answer_of
 from gateway.core import engine
 from gateway.core.model import OutcomeKind, Owner, Task, TaskState
 from gateway.delivery import Delivery, SessionStream
-from gateway.pending import Background, Pending
+from gateway.pending import Background, Outgoing, Pending, emitter
 from gateway.policy.model import Settings
 from gateway.records import Records
+from gateway.replaying import Replays
 from gateway.store.keys import Ref
 from gateway.store.port import Session, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
-from gateway.wire import asking, reply, sse, tasks_2025
+from gateway.wire import asking, reply, tasks_2025
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import ClientAnswer
 from gateway.wire.reply import Reply
@@ -53,21 +55,22 @@ class LegacyStreams:
         self._background = background
         self._new_id = new_id
         self._draining = draining
+        self._replays = Replays(streams, wake, background, draining)
 
     def result(self, request_id: bytes, ref: Ref, task: Task, session_id: str, session: Session) -> Pending:
         """T25-RES-1: answers exactly once, when the task ends or expires. Whatever is asked meanwhile is delivered."""
         event = self._new_id()
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
 
-        async def prime() -> bytes:
+        async def prime() -> str | None:
             waited = msgspec.json.encode(_Waited(session_id, ref.id, request_id.decode()))
             left = task.expires_ms - self._records.store.now()
             with suppress(StoreAway):
                 await self._streams.remember_event(ref.owner, event, waited, left)
-                return sse.primer(event)
-            return sse.KEEP_ALIVE
+                return event
+            return None
 
-        delivery = Delivery(self._streams, ref, self._new_id(), session, notes.put_nowait)
+        delivery = Delivery(self._streams, ref, self._new_id(), session, emitter(notes))
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), preamble=prime, notes=notes)
 
@@ -76,8 +79,10 @@ class LegacyStreams:
     ) -> Pending | None:
         """T25-RES-1: waits again, under the id of the original request.
 
-        None for an event id that is not known, or whose task this token does not open.
+        None for an event id that is not known, or whose task this token does not open. Raises StoreAway.
         """
+        if "." in event:
+            return await self._replays.resume(owner, session_id, event)
         found = await self._streams.recall_event(owner, event)
         if found is None:
             return None
@@ -89,18 +94,28 @@ class LegacyStreams:
         if task is not None and not may_read(task):
             return None
         request_id = waited.request.encode()
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
 
-        async def prime() -> bytes:
-            return sse.primer(event)
+        async def prime() -> str | None:
+            return event
 
-        delivery = Delivery(self._streams, ref, self._new_id(), session, notes.put_nowait)
+        delivery = Delivery(self._streams, ref, self._new_id(), session, emitter(notes))
         answer = self._background.start(self._until_done(request_id, ref, delivery), "tasks-result")
         return Pending(answer, lambda: cancel(answer), at_once=True, preamble=prime, notes=notes)
 
-    def session(self, owner: Owner, session_id: str, session: Session, may_read: Callable[[Task], bool]) -> Pending:
-        """T25-HTTP-2: the stream of a session, until its client leaves or the process stops."""
-        notes: asyncio.Queue[bytes] = asyncio.Queue()
+    def session(
+        self,
+        owner: Owner,
+        session_id: str,
+        session: Session,
+        may_read: Callable[[Task], bool],
+        listen: Callable[[Callable[[bytes], None]], Awaitable[None]],
+    ) -> Pending:
+        """T25-HTTP-2: the stream of a session, until its client leaves or the process stops.
+
+        `listen` brings what the upstream has to say that belongs to no request.
+        """
+        notes: asyncio.Queue[Outgoing] = asyncio.Queue()
         stream = SessionStream(
             self._records.store,
             self._streams,
@@ -109,20 +124,21 @@ class LegacyStreams:
             session_id,
             session,
             self._new_id(),
-            notes.put_nowait,
+            emitter(notes),
             may_read,
         )
 
         async def run() -> Reply:
             running = asyncio.ensure_future(stream.run())
             draining = asyncio.ensure_future(self._draining.wait())
+            listening = asyncio.ensure_future(listen(emitter(notes)))
             try:
                 await asyncio.wait({running, draining}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                running.cancel()
-                draining.cancel()
-                with suppress(asyncio.CancelledError):
-                    await running
+                for one in (running, draining, listening):
+                    one.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await one
             return _ENDED
 
         answer = self._background.start(run(), "session-stream")

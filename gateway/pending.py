@@ -8,23 +8,36 @@ from typing import Any
 from gateway.wire.reply import Reply
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One JSON-RPC message for a stream. `event_id` is what the stream can be taken up from; None if it cannot."""
+
+    body: bytes
+    event_id: str | None = None
+
+
 @dataclass(slots=True)
 class Pending:
-    """`answer` runs whoever listens; `notes` are messages to be written before it; `close` is for a client that left.
+    """`answer` runs whoever listens; `notes` are written before it; `close` is for a client that left.
 
     `cancel` is for a client that says that it does not want the answer any more; without it, that is like leaving.
     `streamed` tells whether it may take long enough to be written as an event stream, `at_once` that it is a stream in
-    any case. `preamble` gives what such a stream begins with, once it is known that there is one. An answer without a
-    body ends a stream that is to be asked for again.
+    any case. `preamble` gives the id of the event that such a stream begins with, once it is known that there is one;
+    None begins it without. An answer without a body ends a stream that is to be asked for again.
     """
 
     answer: "asyncio.Task[Reply]"
     close: Callable[[], None]
     streamed: bool = True
     at_once: bool = False
-    preamble: Callable[[], Awaitable[bytes]] | None = None
-    notes: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
+    preamble: Callable[[], Awaitable[str | None]] | None = None
+    notes: "asyncio.Queue[Outgoing]" = field(default_factory=asyncio.Queue)
     cancel: Callable[[], None] | None = None
+
+
+def emitter(notes: "asyncio.Queue[Outgoing]") -> Callable[[bytes], None]:
+    """Puts messages on a stream that cannot be taken up again."""
+    return lambda body: notes.put_nowait(Outgoing(body))
 
 
 class Patience:

@@ -36,4 +36,4 @@ async def _stored(work: Awaitable[_Found]) -> _Found:
     try:
         return await work
     except StoreAway as error:
-        raise NotSent("store_away", "the gateway cannot reach its store", again=True) from error
+        raise NotSent("store_away", "the gateway cannot reach its store", again=True, busy=True) from error

@@ -16,6 +16,8 @@ from gateway.wire.jsonrpc import Notification
 from gateway.wire.render import RELATED_TASK
 
 _EVERY_S: Final = 0.25
+_MOST_NOTES: Final = 1000
+_LAST_WORDS_S: Final = 1.0
 
 
 class Progress:
@@ -60,6 +62,49 @@ class Progress:
             with suppress(StoreAway):
                 await self._streams.note_progress(self._ref, latest)
             await asyncio.sleep(_EVERY_S)
+
+
+class Notes:
+    """What an upstream says during a call whose client waits for the answer: all of it, in order."""
+
+    def __init__(self, streams: StreamStore, ref: Ref, task: Task) -> None:
+        self._streams = streams
+        self._ref = ref
+        self._token = task.progress_token
+        self._ttl_ms = task.ttl_ms
+        self._kept: asyncio.Queue[bytes] = asyncio.Queue(maxsize=_MOST_NOTES)
+        self._writer = asyncio.ensure_future(self._write())
+
+    def __call__(self, note: Notification) -> None:
+        """Takes a note. Progress goes under the client's own token; what there is no room for is dropped."""
+        params: dict[str, object] = dict(note.params)
+        if note.method == "notifications/progress":
+            if self._token is None:
+                return
+            params["progressToken"] = Raw(self._token.encode())
+        with suppress(asyncio.QueueFull):
+            self._kept.put_nowait(jsonrpc.notification(note.method, params))
+
+    async def close(self) -> None:
+        """Returns when what was noted is kept, or cannot be."""
+        await asyncio.wait({asyncio.ensure_future(self._kept.join())}, timeout=_LAST_WORDS_S)
+        self._writer.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._writer
+
+    async def _write(self) -> None:
+        while True:
+            message = await self._kept.get()
+            with suppress(StoreAway):
+                await self._streams.note(self._ref, message, self._ttl_ms)
+            self._kept.task_done()
+
+
+def listener(streams: StreamStore, ref: Ref, task: Task | None) -> Progress | Notes | None:
+    """Who hears what an upstream says during a call: a client that waits hears all, others progress only."""
+    if task is not None and task.hidden:
+        return Notes(streams, ref, task)
+    return None if task is None or task.progress_token is None else Progress(streams, ref, task)
 
 
 def _number(raw: Raw | None) -> float | None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -116,6 +116,10 @@ class Records:
                     async with asyncio.timeout(pause if left is None else max(0, min(pause, left))):
                         await event.wait()
 
+    def waking(self, ref: Ref) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when this record may have changed."""
+        return self._wake.waiting(ref.member)
+
     async def change(self, ref: Ref, command: Command, settings: Settings) -> Pair | Refused:
         """Applies a command of the request loop, against whoever is faster. Raises StoreAway."""
         while True:
@@ -130,7 +134,9 @@ class Records:
                 return replace(pair, task=after.task, operation=after.operation)
 
     def abandon(self, ref: Ref, settings: Settings, *, appears_until_ms: int = 0) -> None:
-        """Sets the cancel latch of a record that nobody waits for any more, as soon as the store answers.
+        """Sets the cancel latch of a hidden record that nobody waits for any more, as soon as the store answers.
+
+        A record that was handed out as a task meanwhile stays: only its own methods cancel a task (TX-CAN-2).
 
         A creation whose answer was lost may still be under way: until `appears_until_ms` on the store's clock.
         """
@@ -141,8 +147,10 @@ class Records:
             async with asyncio.timeout(_ABANDON_S):
                 while True:
                     with suppress(StoreAway):
-                        found = (await self.store.load(ref)).operation is not None
-                        if found:
+                        pair = await self.store.load(ref)
+                        found = pair.operation is not None
+                        lost = until_ms > 0  # whoever was to be told of this record never was
+                        if found and (lost or (pair.task is not None and pair.task.hidden)):
                             await self.change(ref, engine.Cancel(final=False), settings)
                         if found or self.store.now() > until_ms:
                             return

@@ -16,7 +16,7 @@ from gateway.core.model import Operation, OperationState
 from gateway.holder import Held, Holder
 from gateway.pending import Patience
 from gateway.policy.decide import Policy
-from gateway.progress import Progress
+from gateway.progress import listener
 from gateway.questions import Questions
 from gateway.store.port import Claim, ClaimAsk, ClaimKind, Store, StoreAway
 from gateway.store.streams import StreamStore
@@ -235,15 +235,16 @@ class Runner:
         await self._holder.finish(running, command, body)
 
     async def _open(self, upstream: Upstream, running: Held, capabilities: str) -> Link:
-        """A session, after a few attempts within about a second."""
+        """The upstream session of the client session that asked, after a few attempts within about a second."""
+        session = "" if running.pair.task is None else running.pair.task.session
         for backoff in _OPEN_BACKOFF_S:
             try:
-                return await upstream.open(running.ref.owner, capabilities)
+                return await upstream.open(running.ref.owner, capabilities, session)
             except NotSent as error:
                 if not error.again:
                     raise
             await asyncio.sleep(backoff)
-        return await upstream.open(running.ref.owner, capabilities)
+        return await upstream.open(running.ref.owner, capabilities, session)
 
     async def _perform(self, upstream: Upstream, link: Link, call: Call, running: Held) -> tuple[Command, bytes]:
         """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""
@@ -251,7 +252,7 @@ class Runner:
         settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
         on_request = self._questions.asker(running, link, settings.input_timeout_s)
         task = running.pair.task
-        progress = None if task is None or task.progress_token is None else Progress(self._streams, running.ref, task)
+        progress = listener(self._streams, running.ref, task)
         performing = asyncio.ensure_future(upstream.perform(link, call, progress, on_request))
         stopping = asyncio.ensure_future(running.stop.wait())
         try:

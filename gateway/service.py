@@ -2,31 +2,33 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from mcp_types import SERVER_INFO_META_KEY
-
-from gateway.calls import Caller, Calls, Endpoint, lacks_scope, store_away
+from gateway.callers import Caller, Endpoint, lacks_scope, store_away
+from gateway.calls import Calls
 from gateway.core import engine
 from gateway.core.engine import Refused
 from gateway.core.model import Owner, Principal, Task
+from gateway.forwarding import Forwarding
+from gateway.hearing import Hearing
 from gateway.legacy_streams import LegacyStreams, final_2025
 from gateway.listening import Listening
+from gateway.passthrough import Passthrough
 from gateway.pending import Background, Pending
 from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.store.keys import Ref, owner_digest
-from gateway.store.port import Polled, Session, StoreAway, UnknownSchema
+from gateway.store.port import Polled, StoreAway, UnknownSchema
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.wire import intent as want
-from gateway.wire import reply, tasks_2025, tasks_ext, tools
-from gateway.wire.asking import declarable, respond
-from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, not_found
-from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS, TASKS_2025, Inbound, Intent
+from gateway.wire import reply, tasks_2025, tasks_ext
+from gateway.wire.asking import respond
+from gateway.wire.errors import Era, Reject, not_found
+from gateway.wire.intent import TASKS_2025, Inbound, Intent, Speech
 from gateway.wire.jsonrpc import write
-from gateway.wire.render import SERVER_INFO
 from gateway.wire.reply import Reply
 from gateway.wire.sealed import seal, unseal
 
@@ -41,6 +43,7 @@ class Service:
         self,
         records: Records,
         calls: Calls,
+        forwarding: Forwarding,
         streams: StreamStore,
         wake: Wake,
         background: Background,
@@ -52,10 +55,13 @@ class Service:
         """`lists_tasks`: callers are told apart, so that each may be shown what is theirs (T25-CAP-2)."""
         self._records = records
         self._calls = calls
+        self._forwarding = forwarding
+        self._passthrough = Passthrough(records.store, forwarding, background, new_id, lists_tasks=lists_tasks)
         self._streams = streams
         self._draining = asyncio.Event()
         self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
-        self._listening = Listening(records, wake, background, self._draining)
+        self._hearing = Hearing(forwarding, forwarding.questions, telemetry)
+        self._listening = Listening(records, self._hearing, wake, background, self._draining, new_id)
         self._telemetry = telemetry
         self._new_id = new_id
         self._lists_tasks = lists_tasks
@@ -82,7 +88,10 @@ class Service:
             if session is None:
                 return reply.refusal(None, _no_session(), Era.LEGACY)
             if event_id is None:
-                return self._legacy.session(owner, session_id, session, may_read)
+                speech = Speech(Era.LEGACY, session.version, session_id)
+                caller = Caller(principal, owner, speech, session.version, session.capabilities)
+                listen = partial(self._hearing.session, endpoint, caller)
+                return self._legacy.session(owner, session_id, session, may_read, listen)
             found = await self._legacy.resume(owner, session_id, session, event_id, may_read)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
@@ -96,11 +105,14 @@ class Service:
         """Ends every stream: those that wait for a result can be resumed on another replica."""
         self._draining.set()
 
-    async def end_session(self, owner: Owner, session: str) -> Reply:
+    async def end_session(self, endpoint: Endpoint, owner: Owner, session_id: str) -> Reply:
         """DELETE of a session. Its tasks stay."""
         try:
-            known = await self._records.store.end_session(owner, session)
+            session = await self._records.store.read_session(owner, session_id)
+            known = await self._records.store.end_session(owner, session_id)
             await self._streams.announce(owner)
+            if session is not None and known:
+                await self._forwarding.leave(endpoint, owner, session.capabilities, session_id)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
         return Reply(200, b"") if known else reply.refusal(None, _no_session(), Era.LEGACY)
@@ -109,7 +121,7 @@ class Service:
         speech, intent = inbound.speech, inbound.intent
         owner = principal.owner_at(endpoint.name)
         if isinstance(intent, want.Initialize):
-            return await self._initialize(owner, intent)
+            return await self._passthrough.initialize(endpoint, principal, intent)
         if isinstance(intent, (want.GetTask, want.GetResult, want.CancelTask, want.UpdateTask)):
             return await self._task(
                 endpoint, Caller(principal, owner, speech, speech.version or "", speech.capabilities), intent
@@ -126,53 +138,21 @@ class Service:
         match intent:
             case want.Refuse(id=request_id, reject=reject):
                 return reply.refusal(request_id, reject, caller.era)
-            case want.Ping(id=request_id):
-                return reply.result(request_id, b"{}")
-            case want.Discover(id=request_id):
-                return reply.result(request_id, _DISCOVERED)
-            case want.ListTools():
-                return await self._list_tools(endpoint, caller, intent)
             case want.ListTasks():
                 return await self._list_tasks(endpoint, caller, intent)
             case want.Listen():
                 may_read = _reader(endpoint, caller.principal)
-                return self._listening.open(caller.principal, endpoint.name, intent, may_read)
+                return self._listening.open(endpoint, caller, intent, may_read)
             case want.ClientAnswer():
+                if await self._forwarding.take_answer(caller.owner, intent):
+                    return reply.ACCEPTED
                 settings = endpoint.policy.settings
                 denied = _denier(endpoint, caller.principal)
                 return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0], denied)
             case want.CallTool():
                 return await self._calls.serve(endpoint, caller, intent)
             case _:
-                return reply.ACCEPTED
-
-    async def _initialize(self, owner: Owner, intent: want.Initialize) -> Reply:
-        """T25-CAP-1, T25-CAP-3: a version that is served, and Tasks only in the revision that has them."""
-        version = intent.version if intent.version in LEGACY_VERSIONS else LEGACY_VERSIONS[0]
-        capabilities: dict[str, object] = {"tools": {}}
-        if version == TASKS_2025:
-            capabilities["tasks"] = tasks_2025.capability(listing=self._lists_tasks)
-        session_id = self._new_id()
-        declared = intent.params.get("capabilities")
-        session = Session(version, declarable(declared))
-        await self._records.store.open_session(owner, session_id, session)
-        body = write({"protocolVersion": version, "capabilities": capabilities, "serverInfo": SERVER_INFO})
-        return reply.result(intent.id, body, {_SESSION_HEADER: session_id})
-
-    async def _list_tools(self, endpoint: Endpoint, caller: Caller, intent: want.ListTools) -> Reply:
-        answer = await self._calls.passthrough(endpoint, caller.owner, "tools/list", intent.params)
-        if isinstance(answer, Reject):
-            return reply.refusal(intent.id, answer, caller.era)
-        if not answer.ok:
-            return reply.call_error(intent.id, answer.body, caller.era)
-        if caller.era is Era.MODERN:
-            return reply.result(intent.id, tools.modern_list(answer.body))
-
-        def support(tool: str) -> str | None:
-            settings, _ = endpoint.policy.settings(tool)
-            return settings.task_support if settings.advertise_2025 else None
-
-        return reply.result(intent.id, tools.legacy_list(answer.body, caller.version, support))
+                return await self._passthrough.serve(endpoint, caller, intent)
 
     async def _task(
         self,
@@ -265,17 +245,6 @@ class Service:
 
 def _no_session() -> Reject:
     return Reject("session", "Unknown or ended session: send initialize again")
-
-
-_DISCOVERED: Final = write(
-    {
-        "resultType": "complete",
-        "supportedVersions": MODERN_VERSIONS,
-        "capabilities": {"tools": {}, "extensions": {TASKS_EXTENSION: {}}},
-        "_meta": {SERVER_INFO_META_KEY: SERVER_INFO},
-        **tools.CACHE,
-    }
-)
 
 
 def _denier(endpoint: Endpoint, principal: Principal) -> Callable[[Task], Reject | None]:

@@ -142,9 +142,14 @@ class Telemetry:
         """So many lines of a process were too many to be logged."""
         self.log.warning("upstream_stderr_left_out", upstream=upstream, pid=pid, lines=lines)
 
-    def upstream_no_mcp(self, *, upstream: str, pid: int, size: int) -> None:
-        """A process printed something to its standard output that is not MCP. It could be a result: only its size."""
-        self.log.warning("upstream_no_mcp", upstream=upstream, pid=pid, bytes=size)
+    def upstream_speaks(self, *, upstream: str, transport: str) -> None:
+        """What a server speaks was found out."""
+        self.log.info("upstream_speaks", upstream=upstream, transport=transport)
+
+    def upstream_no_mcp(self, *, upstream: str, pid: int | None, size: int) -> None:
+        """A server said something that is not MCP. It could be a result: only its size. `pid` of one over stdio."""
+        process = {} if pid is None else {"pid": pid}
+        self.log.warning("upstream_no_mcp", upstream=upstream, **process, bytes=size)
 
     def refused(self, *, task_id: str, cause: str, verdict: str) -> None:
         """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""

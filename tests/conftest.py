@@ -1,6 +1,7 @@
 """What all tests share: stores, each looked through for leaked keys afterwards."""
 
 import shutil
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,6 +23,27 @@ def servers() -> dict[str, str]:
     if redis is not None:
         found["redis"] = redis
     return found
+
+
+LONGEST_S = 60
+"""What no test takes, its fixtures included: one that hangs fails, instead of the whole run."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Ends a test that hangs."""
+
+    def hangs(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_S)  # once more, for what the end of the test does
+        pytest.fail(f"took longer than {LONGEST_S} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session", params=list(servers()))

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+STREAM = web.RequestKey("stream", web.StreamResponse)
+"""The stream of a session, where it has one for all."""
 TOOLS = ["echo", "gate", "fail", "error", "progress", "ask", "form", "both", "plain", "required", "odd"]
 FORM = {
     "message": "Who?",
@@ -23,6 +25,8 @@ ODD = (
 class UpstreamServer:
     """`gates` holds calls of the tool `gate` until a test opens them; `seen` is every message in order."""
 
+    path = "/mcp"
+
     def __init__(self) -> None:
         self.gates: dict[str, asyncio.Event] = {}
         self.seen: list[dict[str, Any]] = []
@@ -37,17 +41,20 @@ class UpstreamServer:
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=2**26)
-        app.router.add_post("/mcp", self._post)
-        app.router.add_delete("/mcp", self._delete)
+        self._route(app.router)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await self.listen(0)
         return self
 
+    def _route(self, router: web.UrlDispatcher) -> None:
+        router.add_post(self.path, self._post)
+        router.add_delete(self.path, self._delete)
+
     async def listen(self, port: int) -> None:
         site = web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}{self.path}"
 
     async def __aexit__(self, *_: object) -> None:
         self.close_gates()
@@ -96,7 +103,11 @@ class UpstreamServer:
             return web.Response(status=404)
         if "id" not in message or method is None:
             return web.Response(status=202)
-        if method == "tools/list":
+        return await self.serve(request, message)
+
+    async def serve(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        """The answer to a request after the handshake."""
+        if message["method"] == "tools/list":
             listed = [{"name": name, "inputSchema": {"type": "object"}, "x": 1.0} for name in TOOLS]
             return answer(message, {"tools": listed, "nextCursor": "more"})
         if self.fault is not None:
@@ -195,6 +206,9 @@ def answer(message: dict[str, Any], result: dict[str, Any]) -> web.Response:
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
+    """The stream of an answer: one of its own, or that of the session where it has one for all."""
+    if STREAM in request:
+        return request[STREAM]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     return response

@@ -83,7 +83,7 @@ def _source(command: argparse.ArgumentParser) -> None:
     """The three ways to say what the gateway stands in front of."""
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="config.toml with everything in it")
-    source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP")
+    source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP or HTTP+SSE")
     source.add_argument(
         "command",
         nargs="*",

@@ -109,7 +109,7 @@ def _server(arguments: argparse.Namespace) -> dict[str, object]:
     variables = {} if arguments.env is None else {"env": {name: f"env:{name}" for name in arguments.env}}
     if arguments.command:
         return {"name": arguments.name, "transport": "stdio", "command": arguments.command, **variables}
-    return {"name": arguments.name, "url": arguments.upstream, **variables}
+    return {"name": arguments.name, "transport": "auto", "url": arguments.upstream, **variables}
 
 
 def _not_found(arguments: argparse.Namespace) -> Iterator[str]:

@@ -282,8 +282,7 @@ def _refuse_unbuilt_config(file: _File) -> None:
         for base, table in file.tables(section):
             for key, value in table.items():
                 name = f"{section}.{key}"
-                unbuilt = name in models.NOT_BUILT and value != _plain(model.model_fields[key].default)
-                if unbuilt or value in models.NOT_BUILT_VALUES.get(name, ()):
+                if name in models.NOT_BUILT and value != _plain(model.model_fields[key].default):
                     file.problem((*base, key), _UNBUILT)
 
 

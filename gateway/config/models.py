@@ -324,6 +324,3 @@ NOT_BUILT: Final = frozenset(
     }
 )
 """Keys without effect in this release: accepted at their default, refused at any other value."""
-
-NOT_BUILT_VALUES: Final[Mapping[str, tuple[str, ...]]] = {"upstreams.transport": ("sse", "auto")}
-"""Values without effect in this release, of keys that have effect otherwise."""

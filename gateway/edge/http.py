@@ -6,7 +6,7 @@ from typing import cast
 
 from aiohttp import web
 
-from gateway.calls import Endpoint
+from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.auth import Authenticator
 from gateway.edge.resource import WELL_KNOWN, Resources
@@ -124,7 +124,7 @@ class FrontDoor:
         if isinstance(asked, web.StreamResponse):
             return asked
         endpoint, principal, session = asked
-        return written(await self._service.end_session(principal.owner_at(endpoint.name), session))
+        return written(await self._service.end_session(endpoint, principal.owner_at(endpoint.name), session))
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         """The stream of a legacy session."""

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Raw
 
-from gateway.calls import Endpoint
+from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.standard import LineReader, LineWriter
 from gateway.edge.streams import next_note
@@ -34,15 +34,20 @@ _Key: TypeAlias = str | int | None
 
 @dataclass(slots=True)
 class _Running:
-    """A request that was not answered yet. `unwanted`: the client has said so before it was known what to stop."""
+    """A request that was not answered yet.
+
+    `unwanted`: the client has said so, perhaps before it was known what to stop. `stopped`: that was in time.
+    """
 
     pending: Pending | None = None
     unwanted: bool = False
+    stopped: bool = False
 
     def cancel(self) -> None:
         """Stops it, unless its answer is there already."""
         self.unwanted = True
         if self.pending is not None and not self.pending.answer.done():
+            self.stopped = True
             (self.pending.cancel or self.pending.close)()
 
     def leave(self) -> None:
@@ -99,12 +104,12 @@ class StdioDoor:
         await _end([*self._loops[:1], *streams])
         await patience.wait(self._requests)
         for running in self._requests.values():
-            running.leave()
+            running.cancel()
             if running.pending is not None:
                 running.pending.answer.cancel()
         await _end([*self._requests, *self._loops])
         if session is not None:
-            await self._service.end_session(self._principal.owner_at(self._endpoint.name), session.id)
+            await self._end_session(session)
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 await self._writer.flush()
@@ -187,17 +192,17 @@ class StdioDoor:
         if running.unwanted:
             await asyncio.sleep(0)  # what has not begun cannot be stopped
             running.cancel()
-        return await self._pump(found)
+        return await self._pump(found, running)
 
-    async def _pump(self, pending: Pending) -> Reply | None:
+    async def _pump(self, pending: Pending, running: _Running) -> Reply | None:
         while not pending.answer.done():
             note = await next_note(pending, None)
-            if note is not None:
-                await self._writer.write(note)
-        if pending.answer.cancelled():
+            if note is not None and not running.stopped:
+                await self._writer.write(note.body)
+        if running.stopped or pending.answer.cancelled():
             return None
         while not pending.notes.empty():
-            await self._writer.write(pending.notes.get_nowait())
+            await self._writer.write(pending.notes.get_nowait().body)
         return pending.answer.result()
 
     async def _handle(self, inbound: Inbound) -> Reply | Pending:
@@ -216,13 +221,16 @@ class StdioDoor:
         before, self._session = self._session, None
         if before is not None:
             await _end([] if before.stream is None else [before.stream])
-            await self._service.end_session(self._principal.owner_at(self._endpoint.name), before.id)
+            await self._end_session(before)
         answer = await self._service.handle(self._endpoint, self._principal, inbound)
         if isinstance(answer, Reply):
             session_id = _session_id(answer)
             self._session = None if session_id is None else _Session(inbound, session_id)
             await self._writer.write(answer.body)
             self._told(answer, inbound.speech.era, type(inbound.intent).__name__, started)
+
+    async def _end_session(self, session: _Session) -> None:
+        await self._service.end_session(self._endpoint, self._principal.owner_at(self._endpoint.name), session.id)
 
     async def _begin_anew(self, ended: str) -> bool:
         """Whether there is a session other than the one that has ended."""
@@ -246,7 +254,7 @@ class StdioDoor:
             found = await self._service.open_stream(self._endpoint, self._principal, known, None)
             if isinstance(found, Pending):
                 try:
-                    await self._pump(found)
+                    await self._pump(found, _Running())
                 finally:
                     found.close()
             elif not _lacks_session(found) or not await self._begin_anew(known):

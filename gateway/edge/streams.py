@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.pending import Pending
+from gateway.pending import Outgoing, Pending
 from gateway.wire import sse
 from gateway.wire.reply import Reply
 
@@ -19,9 +19,10 @@ _FIRST_S: Final = 0.05
 async def respond(request: web.Request, pending: Pending, keep_alive_s: float) -> tuple[web.StreamResponse, Reply]:
     """Writes the answer. A client that leaves ends the waiting; what that means is the pending answer's business."""
     try:
-        if not pending.at_once:
+        wants_stream = pending.at_once or (pending.streamed and _prefers_stream(request))
+        if not wants_stream:
             await asyncio.wait({pending.answer}, timeout=_FIRST_S if pending.streamed else None)
-        if pending.answer.done() and pending.notes.empty():
+        if pending.answer.done() and pending.notes.empty() and not wants_stream:
             return written(pending.answer.result()), pending.answer.result()
         if pending.streamed and _accepts_stream(request):
             return await _stream(request, pending, keep_alive_s)
@@ -44,21 +45,23 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
-    await response.write(sse.KEEP_ALIVE if pending.preamble is None else await pending.preamble())
+    event = None if pending.preamble is None else await pending.preamble()
+    await response.write(sse.KEEP_ALIVE if event is None else sse.primer(event))
     while not pending.answer.done():
         note = await next_note(pending, keep_alive_s)
         if note is not None or not pending.answer.done():
-            await response.write(sse.KEEP_ALIVE if note is None else sse.message(note))
+            await response.write(sse.KEEP_ALIVE if note is None else sse.message(note.body, note.event_id))
     while not pending.notes.empty():
-        await response.write(sse.message(pending.notes.get_nowait()))
+        note = pending.notes.get_nowait()
+        await response.write(sse.message(note.body, note.event_id))
     reply = pending.answer.result()
-    await response.write(sse.message(reply.body) if reply.body else sse.RETRY)
+    await response.write(sse.message(reply.body, reply.event_id) if reply.body else sse.RETRY)
     with suppress(ConnectionError):
         await response.write_eof()
     return response, reply
 
 
-async def next_note(pending: Pending, timeout_s: float | None) -> bytes | None:
+async def next_note(pending: Pending, timeout_s: float | None) -> Outgoing | None:
     """The next message that comes before the answer; None when the answer came first, or nothing in time."""
     note = asyncio.ensure_future(pending.notes.get())
     try:
@@ -66,6 +69,11 @@ async def next_note(pending: Pending, timeout_s: float | None) -> bytes | None:
         return note.result() if note.done() else None
     finally:
         note.cancel()
+
+
+def _prefers_stream(request: web.Request) -> bool:
+    """Whether a client would rather have a stream than one JSON body: it names that first."""
+    return request.headers.get("Accept", "").lstrip().startswith("text/event-stream")
 
 
 def _accepts_stream(request: web.Request) -> bool:

@@ -118,6 +118,18 @@ class Keys:
         """What a stream that was primed with this event id was waiting for (string)."""
         return f"{self.base}e:{owner_digest(owner)}:{event if _ID.fullmatch(event) else _NOWHERE}"
 
+    def replay(self, owner: Owner, stream: str) -> str:
+        """What a stream of a client has brought (list)."""
+        return f"{self.base}pl:{owner_digest(owner)}:{stream if _ID.fullmatch(stream) else _NOWHERE}"
+
+    def notes(self, ref: Ref) -> str:
+        """What an upstream said during a call, for the client that waits for it (list)."""
+        return f"{self.base}nt:{ref.member}"
+
+    def asked(self, owner: Owner, token: str) -> str:
+        """The answer to a question of a plain call; empty while there is none (string)."""
+        return f"{self.base}q:{owner_digest(owner)}:{token if _ID.fullmatch(token) else _NOWHERE}"
+
     def pin(self, owner: Owner, client: str) -> str:
         """Which session of the upstream belongs to a client session (string)."""
         return f"{self.base}us:{owner_digest(owner)}:{client if _ID.fullmatch(client) else _NOWHERE}"

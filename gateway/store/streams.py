@@ -12,6 +12,8 @@ from gateway.store.redis import RedisStore
 HOLD_MS: Final = 30_000
 """How long a claim of a stream lasts that is not renewed."""
 _TOLD_MS: Final = 120_000
+_MOST_NOTES: Final = 1000
+"""Notes of one call that nobody has been told yet; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,61 @@ class StreamStore:
         """The latest progress of a task."""
         found = await self._store.call("HGET", self._keys.task(ref), "pg")
         return None if found is None else bytes(found)
+
+    async def append_replay(self, owner: Owner, stream: str, item: bytes, ttl_ms: int) -> None:
+        """Keeps the next thing that a stream brought, and wakes whoever took the stream up."""
+        keys = self._keys
+        key, member = keys.replay(owner, stream), f"{owner_digest(owner)}:{stream}"
+        await self._store.run("append", [key], [item, ttl_ms, keys.channel, f"{member} look"])
+
+    async def wake(self, member: str) -> None:
+        """Lets whoever waits for this member look."""
+        await self._store.call("PUBLISH", self._keys.channel, f"{member} look")
+
+    async def drop_replay(self, owner: Owner, stream: str) -> None:
+        """Forgets what a stream brought."""
+        await self._store.call("DEL", self._keys.replay(owner, stream))
+
+    async def replay(self, owner: Owner, stream: str, start: int) -> list[bytes]:
+        """What a stream brought, from this event on. The first of all is the session that it belongs to."""
+        found = await self._store.call("LRANGE", self._keys.replay(owner, stream), start, -1)
+        return [bytes(item) for item in found]
+
+    async def note(self, ref: Ref, message: bytes, ttl_ms: int) -> None:
+        """Keeps what an upstream said during a call whose client waits for it, and wakes whoever tells the client."""
+        keys = self._keys
+        await self._store.call("RPUSH", keys.notes(ref), message)
+        await self._store.call("LTRIM", keys.notes(ref), -_MOST_NOTES, -1)
+        await self._store.call("PEXPIRE", keys.notes(ref), ttl_ms)
+        await self._store.call("PUBLISH", keys.channel, f"{ref.member} look")
+
+    async def take_notes(self, ref: Ref) -> list[bytes]:
+        """What was kept, in order; it is told once."""
+        found = await self._store.call("LPOP", self._keys.notes(ref), _MOST_NOTES)
+        return [bytes(one) for one in found or ()]
+
+    async def expect_answer(self, owner: Owner, token: str, ttl_ms: int) -> None:
+        """Somebody waits for a client's answer to the question with this token."""
+        await self._store.call("SET", self._keys.asked(owner, token), b"", "PX", ttl_ms)
+
+    async def give_answer(self, owner: Owner, token: str, answer: bytes) -> None:
+        """An answer of a client, for whoever waits for it; nothing happens if nobody does."""
+        await self._store.call("SET", self._keys.asked(owner, token), answer, "XX", "KEEPTTL")
+        await self._store.call("PUBLISH", self._keys.channel, f"{owner_digest(owner)}:{token} look")
+
+    async def take_answer(self, owner: Owner, token: str) -> bytes | None:
+        """The answer, once it is there."""
+        found = await self._store.call("GET", self._keys.asked(owner, token))
+        return bytes(found) if found else None
+
+    async def forget_question(self, owner: Owner, token: str) -> None:
+        """Nobody waits any more."""
+        await self._store.call("DEL", self._keys.asked(owner, token))
+
+    async def cancel_request(self, owner: Owner, session: str, request_id: bytes) -> None:
+        """Tells whichever replica serves this request that nobody waits for it."""
+        told = f"{owner_digest(owner)}:{session} cancel {request_id.decode()}"
+        await self._store.call("PUBLISH", self._keys.channel, told)
 
     async def pin(self, owner: Owner, client: str, idle_ms: int) -> bytes | None:
         """The upstream session of a client session, which counts as a use of it."""

@@ -28,6 +28,8 @@ class Wake:
         self._watching: dict[str, set[asyncio.Queue[str]]] = {}
         self.on_stop: Callable[[str], None] = _nobody
         """Called with the member whose upstream must be told to stop, wherever its holder is."""
+        self.on_cancel: Callable[[str, str], None] = _nothing
+        """Called with a session's member and the id of a plain request in it that nobody waits for any more."""
         self._task: asyncio.Task[None] | None = None
         self.connected = asyncio.Event()
 
@@ -105,6 +107,9 @@ class Wake:
 
     def _received(self, data: str) -> None:
         member, _, what = data.partition(" ")
+        if what.startswith("cancel "):
+            self.on_cancel(member, what.removeprefix("cancel "))
+            return
         for event in self._waiting.get(member, ()):
             event.set()
         for queue in self._watching.get(member.partition(":")[0], ()):
@@ -119,6 +124,10 @@ def _offer(queue: "asyncio.Queue[str]", member: str) -> None:
         queue.get_nowait()
         member = ""
     queue.put_nowait(member)
+
+
+def _nothing(_: str, __: str) -> None:
+    """No request has to be ended."""
 
 
 def _nobody(_: str) -> None:

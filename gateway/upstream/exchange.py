@@ -7,6 +7,7 @@ under it in a way that looks the same whether the server acted or not.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import aiohttp
@@ -16,6 +17,8 @@ from gateway.wire import asking, jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
 
+HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
+"""What may have an effect goes over a connection that is used once."""
 TELL_S: Final = 2.0
 _ACCEPT: Final = "application/json, text/event-stream"
 _MAX_ERROR_BYTES: Final = 65_536
@@ -39,6 +42,14 @@ class SessionEnded(NotSent):
 
     def __init__(self) -> None:
         super().__init__("upstream_down", "the upstream ended the session", again=True)
+
+
+class Refused(NotSent):
+    """The server refused the request with this HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("upstream_bad", f"the upstream refused with HTTP {status}", again=status == _HTTP_TOO_MANY)
+        self.status = status
 
 
 class Connections:
@@ -174,7 +185,7 @@ class Exchange:
         on_request: OnRequest | None,
     ) -> Response:
         if response.status != _HTTP_OK:
-            return await _failure(response, link, call)
+            return await failure(response, link, call)
         if response.content_type == "application/json":
             return _match(await _read(response, call.max_bytes), call)
         if response.content_type != "text/event-stream":
@@ -222,7 +233,7 @@ class Exchange:
         """A server may end a stream and let it be asked for again, from the last event that it named."""
         last_id, retry_s, empty = reader.last_id, _retry_s(reader, _RETRY_S), 0
         while last_id is not None and link.session_id is not None and empty < _EMPTY_ATTEMPTS:
-            await asyncio.sleep(retry_s)
+            await _pause(call, retry_s)
             again = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
             try:
                 async with self._get(link, last_id) as response:
@@ -279,6 +290,13 @@ def _client(connector: aiohttp.TCPConnector, timeout: aiohttp.ClientTimeout) -> 
     )
 
 
+async def _pause(call: Call, retry_s: float) -> None:
+    """As long as the server wants, or until somebody is in a hurry."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(retry_s):
+            await (asyncio.sleep(retry_s) if call.on_pause is None else call.on_pause())
+
+
 def _forget(asked: "set[asyncio.Task[None]]") -> None:
     for task in asked:
         task.cancel()
@@ -293,19 +311,18 @@ def _message(event: sse.Event) -> jsonrpc.Message | None:
     return None if isinstance(message, Reject) else message
 
 
-async def _failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
+async def failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
     """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
     status = response.status
     if status == _HTTP_NOT_FOUND and link.session_id is not None:
         raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
         raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
-    if response.content_type == "application/json":
+    if link.version and response.content_type == "application/json":  # of a handshake the status tells more
         message = jsonrpc.parse(await _read(response, _MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
-    again = status == _HTTP_TOO_MANY
-    raise NotSent("upstream_bad", f"the upstream refused with HTTP {status}", again=again)
+    raise Refused(status)
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

@@ -3,12 +3,12 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from gateway.core.model import Owner
-from gateway.upstream.exchange import Connections, Exchange, SessionEnded
+from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange, Refused, SessionEnded
 from gateway.upstream.handshake import HANDSHAKE_S, greeted, initialize
 from gateway.upstream.links import Key, Links
 from gateway.upstream.pins import Pins, pinned, unpinned
@@ -17,6 +17,7 @@ from gateway.upstream.port import (
     Call,
     Link,
     NotSent,
+    NotSpoken,
     OnNote,
     OnRequest,
     OutcomeUnknown,
@@ -24,8 +25,8 @@ from gateway.upstream.port import (
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Members, Response
 
-_POOLED_METHODS_EXCEPT: Final = frozenset({"tools/call", "prompts/get"})
-"""What may have an effect goes over a connection that is used once."""
+_NOT_SPOKEN: Final = frozenset({400, 404, 405})
+"""What `initialize` is answered with by a server that speaks another transport, says the specification."""
 
 
 class HttpUpstream:
@@ -38,16 +39,20 @@ class HttpUpstream:
         *,
         max_sessions: int,
         session_idle_s: float,
+        ids: Iterator[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pins` makes sessions of single clients the same on every replica."""
+        """`pins` makes sessions of single clients the same on every replica.
+
+        `ids` are those of requests, where others use the same sessions too.
+        """
         self._connections = connections
         self._exchange = Exchange(connections)
         self._pins = pins
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(1) if ids is None else ids
 
     def next_id(self) -> int:
         """An id for a request, used once."""
@@ -66,14 +71,14 @@ class HttpUpstream:
         await asyncio.wait({opening})
         outcome = opening.result()
         if isinstance(outcome, NotSent):
-            raise NotSent(outcome.reason, str(outcome), again=outcome.again, busy=outcome.busy)
+            raise outcome.copy()
         return outcome
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        pooled = call.method not in _POOLED_METHODS_EXCEPT
+        pooled = call.method not in HAS_EFFECT
         with self._links.using(link):
             try:
                 response, _ = await self._exchange.post(link, call, on_note, on_request, pooled=pooled)
@@ -91,7 +96,13 @@ class HttpUpstream:
         """Sends a notification of the client. Failing to is no error."""
         await self._exchange.tell(link, jsonrpc.notification(method, params))
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+    async def listen(
+        self,
+        link: Link,
+        on_note: OnNote,
+        on_request: OnRequest,
+        resources: Sequence[str] = (),  # noqa: ARG002  # each was subscribed to before
+    ) -> None:
         """Hears what belongs to no call. Raises NotSent when the session has ended."""
         with self._links.using(link):
             try:
@@ -176,6 +187,10 @@ class HttpUpstream:
                 answer, session_id = await self._exchange.post(nobody, call, None, None, pooled=True)
         except TimeoutError as error:
             raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
+        except Refused as error:
+            if error.status in _NOT_SPOKEN:
+                raise NotSpoken(error.reason, str(error), again=error.again) from error
+            raise
         except OutcomeUnknown as error:
             again = error.reason == "upstream_down"
             message = "the upstream cannot be reached" if again else str(error)

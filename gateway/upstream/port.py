@@ -1,6 +1,6 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -11,7 +11,8 @@ from gateway.wire.jsonrpc import Members, Notification, Response
 class NotSent(Exception):  # noqa: N818  # a fact about the call
     """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed.
 
-    `busy` means that nothing is wrong: all sessions that there may be are in use, and one will be free.
+    `busy` means that nothing is wrong with the upstream: all sessions that there may be are in use and one will be
+    free, or the store that knows of them is away.
     """
 
     def __init__(self, reason: str, message: str, *, again: bool, busy: bool = False) -> None:
@@ -19,6 +20,18 @@ class NotSent(Exception):  # noqa: N818  # a fact about the call
         self.reason = reason
         self.again = again
         self.busy = busy
+
+    def copy(self) -> "NotSent":
+        """The same fact, to be raised to one more of those who waited for it."""
+        return NotSent(self.reason, str(self), again=self.again, busy=self.busy)
+
+
+class NotSpoken(NotSent):
+    """The server does not speak this transport or this era: another one may do."""
+
+    def copy(self) -> "NotSpoken":
+        """See `NotSent`."""
+        return NotSpoken(self.reason, str(self), again=self.again, busy=self.busy)
 
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
@@ -42,6 +55,11 @@ class Hello:
     instructions: bytes | None = None
     meta: bytes | None = None
 
+    @property
+    def said(self) -> dict[str, bytes | None]:
+        """All but the capabilities, by the names of the handshake."""
+        return {"serverInfo": self.info, "instructions": self.instructions, "_meta": self.meta}
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -56,16 +74,23 @@ class Link:
     capabilities: str = NO_CAPABILITIES
     client: str = ""
     hello: Hello = field(default=Hello(), compare=False)
+    spoken: str = field(default="", compare=False)
+    """Which of several transports it belongs to, where that was found out: see `auto`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer."""
+    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer.
+
+    `on_pause` is called where the upstream ends its stream before the answer, to be asked for the rest later; when it
+    returns, that is done without waiting any longer.
+    """
 
     id: int
     method: str
     params: Members
     max_bytes: int
+    on_pause: Callable[[], Awaitable[None]] | None = None
 
 
 OnNote: TypeAlias = Callable[[Notification], None]
@@ -101,9 +126,10 @@ class Upstream(Protocol):
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
+    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
         """Hears what belongs to no call, until it is cancelled. Returns where the upstream has no such stream.
 
+        `resources` are those whose changes are wanted, for upstreams that are told when they are listened to.
         A connection that breaks is made again. Raises NotSent when the session has ended.
         """
 

@@ -24,11 +24,23 @@ GONE: Final = Reject("cancelled", "nobody is there to answer any more").body(Era
 
 
 def declarable(capabilities: bytes | Raw | None) -> str:
-    """What an upstream may be told of a client: exactly what it declared, of the things that can be asked."""
+    """What an upstream may be told of a modern client: exactly what it declared, of the things that can be asked."""
     declared = members(capabilities) if capabilities is not None else None
     wanted = {name: (declared or {}).get(name) for name in sorted(_CAPABILITY.values())}
     kept = {name: value for name, value in wanted.items() if value is not None and members(value) is not None}
     return write(kept).decode()
+
+
+def session_capabilities(capabilities: bytes | Raw | None) -> str:
+    """What the upstream session of a legacy client is told: all that the client declared, but for tasks of its own."""
+    declared: Members = (members(capabilities) if capabilities is not None else None) or {}
+    return write({name: value for name, value in declared.items() if name != "tasks"}).decode()
+
+
+def askable(capabilities: str) -> bool:
+    """Whether a client with these capabilities can be asked anything."""
+    known: Members = members(capabilities.encode()) or {}
+    return any(name in known for name in _CAPABILITY.values())
 
 
 def declared(capabilities: str, method: str, params: Members) -> bool:
@@ -53,9 +65,11 @@ def stored(params: Members) -> str:
     return write({**rest, "_meta": meta} if meta else rest).decode()
 
 
-def request_params(question: Question, task_id: str) -> dict[str, object]:
-    """T25-INP-1: a question's parameters as a client of 2025-11-25 gets them, with the task they belong to."""
+def request_params(question: Question, task_id: str | None) -> dict[str, object]:
+    """T25-INP-1: a question's parameters as a client of 2025-11-25 gets them, with the task they belong to, if any."""
     params: dict[str, object] = dict(members(question.params.encode()) or {})
+    if task_id is None:
+        return params
     meta: Members = members(question.params.encode()) or {}
     kept: Members = members(meta["_meta"]) or {} if "_meta" in meta else {}
     return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": task_id}}}
@@ -64,6 +78,11 @@ def request_params(question: Question, task_id: str) -> dict[str, object]:
 def result(body: bytes | Raw) -> str:
     """A client's result as the record keeps it."""
     return write({"result": Raw(without_related(bytes(body)))}).decode()
+
+
+def whole_result(body: bytes) -> str:
+    """A client's result as it is kept for an upstream that asked the client itself: nothing in it is ours."""
+    return write({"result": Raw(body)}).decode()
 
 
 def refusal(body: bytes) -> str:

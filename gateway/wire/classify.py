@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 from msgspec import Raw
 
 from gateway.wire import intent as want
@@ -40,7 +40,10 @@ _NAMED: Final[Mapping[str, str]] = {
 }
 _MAY_OMIT_NAME: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Two widely used clients send no `Mcp-Name` here; a wrong one is refused all the same."""
+_OURS: Final = ("tasks/", "subscriptions/", "server/discover", "initialize")
+"""What is between a client and this gateway: where an era does not have it, no upstream is asked instead."""
 _MOST_LISTENED: Final = 100
+_LISTS: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
 
@@ -125,7 +128,8 @@ def _modern(headers: Headers | None, message: Message, meta: Members) -> Inbound
         return Rejected(reject, Era.MODERN, message.id)
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
-    speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities)
+    level = text(meta.get(LOG_LEVEL_META_KEY))
+    speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level)
     intent = _intent(_MODERN_METHODS, message)
     needed = message.method in _MAY_OMIT_NAME or (isinstance(intent, want.Listen) and intent.task_ids is not None)
     if needed and not declares:
@@ -198,9 +202,11 @@ _Reader: TypeAlias = Callable[[Request], Intent]
 
 def _intent(methods: Mapping[str, _Reader], message: Request) -> Intent:
     reader = methods.get(message.method)
-    if reader is None:
+    if reader is not None:
+        return reader(message)
+    if message.method.startswith(_OURS):
         return want.Refuse(message.id, Reject("method", f"Method not found: {message.method}"))
-    return reader(message)
+    return want.Forward(message.id, message.method, message.params, _progress_token(message))
 
 
 def _initialize(message: Request) -> Intent:
@@ -266,7 +272,7 @@ def _update_task(message: Request) -> Intent:
 
 def _unanswered(message: Notification | Response) -> Intent:
     if isinstance(message, Notification):
-        return want.Note(message.method)
+        return want.Note(message.method, message.params)
     return want.ClientAnswer(text(Raw(message.id)) or "", message.ok, message.body)
 
 
@@ -283,13 +289,21 @@ def _listen(message: Request) -> Intent:
     wanted = None if raw is None else members(raw)
     if wanted is None:
         return want.Refuse(message.id, Reject("arguments", "notifications must be an object"))
-    if "taskIds" not in wanted:
-        return want.Listen(message.id, None)
-    found = [text(item) for item in items(wanted["taskIds"])]
-    task_ids = tuple(task_id for task_id in found if task_id is not None)
-    if not bytes(wanted["taskIds"]).startswith(b"[") or len(task_ids) != len(found) or len(found) > _MOST_LISTENED:
-        return want.Refuse(message.id, Reject("arguments", f"taskIds must be at most {_MOST_LISTENED} strings"))
-    return want.Listen(message.id, task_ids)
+    lists = frozenset(name for name in _LISTS if name in wanted and bytes(wanted[name]) == b"true")
+    task_ids, resources = _strings(wanted, "taskIds"), _strings(wanted, "resourceSubscriptions")
+    for name, found in (("taskIds", task_ids), ("resourceSubscriptions", resources)):
+        if name in wanted and found is None:
+            return want.Refuse(message.id, Reject("arguments", f"{name} must be at most {_MOST_LISTENED} strings"))
+    return want.Listen(message.id, task_ids, lists, resources or ())
+
+
+def _strings(wanted: Members, name: str) -> tuple[str, ...] | None:
+    """A list of strings that is not too long, or None."""
+    if name not in wanted or not bytes(wanted[name]).startswith(b"["):
+        return None
+    found = [text(item) for item in items(wanted[name])]
+    strings = tuple(one for one in found if one is not None)
+    return strings if len(strings) == len(found) <= _MOST_LISTENED else None
 
 
 _LEGACY_METHODS: Final[Mapping[str, _Reader]] = {

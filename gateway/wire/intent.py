@@ -18,7 +18,8 @@ TASKS_2025: Final = "2025-11-25"
 class Speech:
     """How a request speaks. `session` is None in the modern era and before a handshake.
 
-    `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows.
+    `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows. `log_level`
+    is from which level on a modern request wants to be told log messages; None means none.
     """
 
     era: Era
@@ -26,6 +27,7 @@ class Speech:
     session: str | None = None
     declares_tasks: bool = False
     capabilities: str = "{}"
+    log_level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,21 @@ class UpdateTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Forward:
+    """A request that is the upstream's to answer."""
+
+    id: bytes
+    method: str
+    params: Members
+    progress_token: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
-    """A notification, or an answer to nothing that was asked: accepted, and nothing comes back."""
+    """A notification: accepted, and nothing comes back."""
 
     method: str
+    params: Members = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +147,15 @@ class ListTasks:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Tell me when these tasks change (modern only). `task_ids` is None where no tasks were asked for."""
+    """Tell me when these things change (modern only). `task_ids` is None where no tasks were asked for.
+
+    `lists` are the notifications of changed lists that are wanted, `resources` the URIs.
+    """
 
     id: bytes
     task_ids: tuple[str, ...] | None
+    lists: frozenset[str] = frozenset()
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +188,7 @@ Intent: TypeAlias = (
     | ListTasks
     | Listen
     | ClientAnswer
+    | Forward
     | Note
     | Refuse
 )

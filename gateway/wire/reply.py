@@ -10,13 +10,17 @@ from gateway.wire.errors import Era, Reject
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One message, ready to be written. `reason` and `data` are those of a refusal, for whoever adds to it."""
+    """One message, ready to be written. `reason` and `data` are those of a refusal, for whoever adds to it.
+
+    `event_id` is what a stream that it ends can be taken up from.
+    """
 
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     data: Mapping[str, object] = field(default_factory=dict)
+    event_id: str | None = None
 
 
 ACCEPTED: Final = Reply(202, b"")

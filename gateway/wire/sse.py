@@ -27,8 +27,8 @@ class Reader:
     """Feeds on chunks that may split anything, even a line ending or a character."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the bytes of one event."""
-        self._limit = limit
+        """`limit` bounds the bytes of one event; it may be changed between chunks."""
+        self.limit = limit
         self._rest: list[bytes] = []
         self._rest_size = 0
         self._after_cr = False
@@ -61,7 +61,7 @@ class Reader:
 
     def _bound(self, comment: bool, size: int) -> None:  # noqa: FBT001  # what the line is, whole or not
         """A comment belongs to no event, but no line of any kind may be longer than an event."""
-        if (0 if comment else self._size) + size > self._limit:
+        if (0 if comment else self._size) + size > self.limit:
             raise TooLong
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
@@ -107,10 +107,11 @@ RETRY: Final = b"retry: 1000\n\n"
 
 
 def primer(event_id: str) -> bytes:
-    """An event without data, whose id a client can resume from."""
-    return b"id: " + event_id.encode() + b"\ndata: \n\n"
+    """An event without data, whose id a client can resume from, after a second."""
+    return b"id: " + event_id.encode() + b"\nretry: 1000\ndata: \n\n"
 
 
-def message(body: bytes) -> bytes:
-    """One JSON-RPC message as an event. JSON text written by this gateway holds no line break."""
-    return b"event: message\ndata: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
+def message(body: bytes, event_id: str | None = None) -> bytes:
+    """One JSON-RPC message as an event. In JSON a line break is white space, and here it would end the line."""
+    named = b"" if event_id is None else b"id: " + event_id.encode() + b"\n"
+    return named + b"event: message\ndata: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"

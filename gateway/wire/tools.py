@@ -5,14 +5,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Raw
 
-from gateway.wire import tasks_ext
+from gateway.wire import passing
 from gateway.wire.intent import TASKS_2025
 from gateway.wire.jsonrpc import Members, items, members, text, write
 
 Support: TypeAlias = Callable[[str], str | None]
 _EXECUTION: Final = "execution"
-CACHE: Final = {"ttlMs": 0, "cacheScope": "private"}
-"""TX-HTTP-5: a list depends on the caller and on the policy of the moment, so nobody keeps it."""
 
 
 def legacy_list(body: bytes, version: str, support: Support) -> bytes:
@@ -28,7 +26,7 @@ def legacy_list(body: bytes, version: str, support: Support) -> bytes:
 def modern_list(body: bytes) -> bytes:
     """The list of revision 2026-07-28, where a tool says nothing about tasks."""
     result: Members = members(body) or {}
-    return tasks_ext.plain_result(write({**result, **CACHE, "tools": _each(result, None)}))
+    return passing.result("tools/list", write({**result, "tools": _each(result, None)}))
 
 
 def _each(result: Members, support: Support | None) -> list[object]:

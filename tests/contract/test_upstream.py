@@ -1,27 +1,33 @@
 """What every upstream must do, whatever the transport: the same behaviours, each with a real server behind it."""
 
 import asyncio
+import itertools
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 import pytest
 from aiohttp import web
 
+from gateway.app import new_id
 from gateway.telemetry import Telemetry
+from gateway.upstream.auto import AutoUpstream
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.pool import Bounds
 from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.sse import SseUpstream
+from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.intent import LEGACY_VERSIONS
 from gateway.wire.jsonrpc import Response
 from tests.requirements import requirement
+from tests.sse_server import SseServer
 from tests.stdio_server import ALICE, BOB, Stdio, call_of, text_of
 from tests.upstream_server import ODD, UpstreamServer, answer, event, stream
 
-BOUNDS = Bounds(processes=10, idle_s=600)
+BOUNDS = Bounds(sessions=10, idle_s=600)
 
 
 class HttpSite:
@@ -33,7 +39,7 @@ class HttpSite:
 
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
-        self.upstream = over_http(self.server.url)
+        self.upstream = self.over(self.server.url)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -107,11 +113,48 @@ class HttpSite:
 
     def bounded(self, sessions: int) -> Upstream:
         """The same server with no more than so many sessions."""
-        return over_http(self.server.url, sessions)
+        return self.over(self.server.url, sessions)
 
     def absent(self) -> Upstream:
         """An upstream with nothing behind it."""
-        return over_http("http://127.0.0.1:9/mcp")
+        return self.over("http://127.0.0.1:9/mcp")
+
+    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
+        """How this transport speaks to a URL."""
+        return over_http(url, sessions)
+
+
+class SseSite(HttpSite):
+    """A server over HTTP+SSE."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__(folder)
+        self.server: SseServer = SseServer()
+
+    def dying(self) -> str:
+        async def cut(*_):
+            self.server.cut()
+            return web.Response()
+
+        self.server.fault = cut
+        return "die"
+
+    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
+        return over_sse(url, sessions)
+
+
+class FoundHttpSite(HttpSite):
+    """A server over HTTP of which only the URL is known."""
+
+    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
+        return found_out(url, sessions)
+
+
+class FoundSseSite(SseSite):
+    """A server over HTTP+SSE of which only the URL is known."""
+
+    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
+        return found_out(url, sessions)
 
 
 class StdioSite:
@@ -161,14 +204,32 @@ class StdioSite:
         return StdioUpstream(command, BOUNDS, Telemetry(sys.stderr))
 
 
-def over_http(url: str, sessions: int = BOUNDS.processes) -> HttpUpstream:
-    return HttpUpstream(Connections(url, dict, 1), max_sessions=sessions, session_idle_s=BOUNDS.idle_s)
+def over_http(url: str, sessions: int, ids: Iterator[int] | None = None) -> HttpUpstream:
+    return HttpUpstream(Connections(url, dict, 1), max_sessions=sessions, session_idle_s=BOUNDS.idle_s, ids=ids)
+
+
+def over_sse(url: str, sessions: int, ids: Iterator[int] | None = None) -> SseUpstream:
+    bounds = Bounds(sessions, BOUNDS.idle_s)
+    return SseUpstream(Connections(url, dict, 1), bounds, Telemetry(sys.stderr), new_id, ids=ids)
+
+
+def found_out(url: str, sessions: int) -> AutoUpstream:
+    ids = itertools.count(1)
+    transports = {"http": over_http(url, sessions, ids), "sse": over_sse(url, sessions, ids)}
+    return AutoUpstream(transports, ids, Telemetry(sys.stderr))
 
 
 Site = HttpSite | StdioSite
+SITES = {
+    "http": HttpSite,
+    "sse": SseSite,
+    "stdio": StdioSite,
+    "auto-http": FoundHttpSite,
+    "auto-sse": FoundSseSite,
+}
 
 
-@pytest.fixture(params=[HttpSite, StdioSite], ids=["http", "stdio"])
+@pytest.fixture(params=SITES.values(), ids=SITES)
 async def site(request, tmp_path) -> AsyncIterator[Site]:
     async with request.param(tmp_path) as made:
         yield made

@@ -77,6 +77,13 @@ class Harness:
         self.gateways.append(gateway)
         return Client(self.http, f"{gateway.address}/mcp")
 
+    async def forget_upstream_sessions(self) -> None:
+        """As if the sessions at the upstream had not been opened yet."""
+        for gateway in self.gateways:
+            pool = gateway.upstreams["reports"]
+            for link in pool._links:
+                await pool._lost(link)
+
 
 @pytest.fixture
 async def harness(redis, server, upstream, http) -> AsyncIterator[Harness]:

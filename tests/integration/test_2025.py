@@ -142,10 +142,12 @@ class TestCreation:
         upstream.fault = keep
         await session.post(sent, session.session)
         await upstream.until(lambda: upstream.calls("gate"))
-        assert (
+        written = (
             b'"params":{"name":"gate","x-unknown":{"b":1e2,"a":0.10},'
-            b'"arguments":{"name":"a","big":9007199254740993,"one":1.0},"_meta":{"com.example/trace":"t","progressToken":2}}'
-        ) in raw[0]
+            b'"arguments":{"name":"a","big":9007199254740993,"one":1.0},'
+            b'"_meta":{"com.example/trace":"t","progressToken":%d}}'
+        )
+        assert written % json.loads(raw[0])["id"] in raw[0]
 
 
 class TestGet:

@@ -28,7 +28,7 @@ async def test_discovery_names_the_extension_and_no_tasks_capability(client):
     assert result["capabilities"] == {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
     assert result["supportedVersions"] == ["2026-07-28"]
     assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
-    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "mcp-task-gateway"
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "u"  # the upstream's own
 
 
 @requirement("TX-NEW-1", "TX-NEW-2", "T25-NEW-2", "TX-CAP-3")

@@ -200,11 +200,20 @@ class TestStop:
 
     async def test_ends_the_sessions_at_the_upstream(self, harness, upstream):
         client = await harness.start()
-        await client.initialize()
-        await client.legacy("tools/list")
+        await client.modern("tools/list")
         assert len(upstream.sessions) == 1
         await harness.gateways[0].stop()
         assert upstream.sessions == set()
+
+    async def test_leaves_the_session_of_a_client_to_the_next_process(self, harness, upstream):
+        client = await harness.start()
+        await client.initialize()
+        (session,) = upstream.sessions
+        await harness.gateways[0].stop()
+        other = await harness.start()
+        other.session = client.session
+        assert "tools" in (await other.legacy("tools/list")).result
+        assert upstream.sessions == {session}
 
 
 @requirement("OWN-QUIET")

@@ -37,17 +37,19 @@ async def test_the_record_says_sent_when_the_call_arrives(session, upstream, red
 
 
 @requirement("OWN-SENT", "OWN-AWAY")
-async def test_nothing_is_sent_while_sent_cannot_be_written(session, upstream, redis):
+async def test_nothing_is_sent_while_sent_cannot_be_written(session, upstream, redis, harness):
     greet = upstream._initialize
 
     paused = asyncio.Event()
 
     async def away(message):
+        upstream._initialize = greet
         await redis.execute_command("CLIENT", "PAUSE", 2500, "ALL")
         paused.set()
         return await greet(message)
 
     upstream._initialize = away
+    await harness.forget_upstream_sessions()
     task_id = await session.task("echo")
     await paused.wait()
     assert upstream.calls() == []
@@ -69,7 +71,7 @@ async def test_a_cancellation_whose_wake_up_was_lost_reaches_the_upstream(harnes
     await upstream.until(upstream.cancelled)
 
 
-async def test_a_cancellation_between_claim_and_send_sends_nothing(session, upstream, redis):
+async def test_a_cancellation_between_claim_and_send_sends_nothing(session, upstream, redis, harness):
     greet, claimed, cancelled = upstream._initialize, asyncio.Event(), asyncio.Event()
 
     async def slow(message):
@@ -78,6 +80,7 @@ async def test_a_cancellation_between_claim_and_send_sends_nothing(session, upst
         return await greet(message)
 
     upstream._initialize = slow
+    await harness.forget_upstream_sessions()
     task_id = await session.task("echo")
     await claimed.wait()
     assert (await session.legacy("tasks/cancel", {"taskId": task_id})).result["status"] == "cancelled"
@@ -115,11 +118,11 @@ async def test_work_waits_while_all_sessions_at_its_upstream_are_busy(session, u
     opening = harness.gateways[0].upstreams["reports"]
     free, asked = opening.open, []
 
-    async def busy(owner, capabilities="{}"):
+    async def busy(owner, capabilities="{}", client=""):
         asked.append(owner)
         if len(asked) <= 4:
             raise NotSent("upstream_down", "all busy", again=True, busy=True)
-        return await free(owner, capabilities)
+        return await free(owner, capabilities, client)
 
     opening.open = busy
     told = await session.legacy("tasks/result", {"taskId": await session.task("echo", {"a": 1})})

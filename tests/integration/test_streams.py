@@ -38,7 +38,7 @@ class TestResumption:
         other = await harness.start()
         other.session = session.session
         async with session_stream(other, event) as resumed:
-            assert (await resumed.event()) == f"id: {event}\ndata: \n\n".encode()
+            assert (await resumed.event()) == f"id: {event}\nretry: 1000\ndata: \n\n".encode()
             upstream.open("a")
             answer = await resumed.message("")
             assert await resumed.end()

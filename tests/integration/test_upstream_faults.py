@@ -250,6 +250,7 @@ class TestDown:
             return answer(message, {"protocolVersion": "1999-01-01"})
 
         upstream._initialize = greet
+        upstream.sessions.clear()
         assert (await client.legacy_call("plain")).error["code"] == 50202
 
 

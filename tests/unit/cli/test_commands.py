@@ -249,7 +249,7 @@ def test_the_options_of_serve_make_a_configuration_with_one_upstream(capsys):
         server=Server(listen="127.0.0.1:1"),
         admin=Admin(listen="[::1]:2"),
         store=Store(url="embedded:/d"),
-        upstreams=(Upstream(name="upstream", url="http://h/mcp"),),
+        upstreams=(Upstream(name="upstream", transport="auto", url="http://h/mcp"),),
     )
     assert [(site.upstream, site.policy.source) for site in loaded.sites] == [
         (loaded.config.upstreams[0], "policies/example.toml")
@@ -259,7 +259,7 @@ def test_the_options_of_serve_make_a_configuration_with_one_upstream(capsys):
 
 def test_serve_says_which_policy_it_uses_when_it_is_given_none(capsys):
     loaded = from_options(parser().parse_args(["serve", "--upstream", "http://h/mcp"]))
-    assert loaded.config == Config(upstreams=(Upstream(name="upstream", url="http://h/mcp"),))
+    assert loaded.config == Config(upstreams=(Upstream(name="upstream", transport="auto", url="http://h/mcp"),))
     assert loaded.sites[0].policy.settings("any")[0].task_support == "optional"
     assert capsys.readouterr() == ("", "built-in policy: every tool may be a task (task_support = optional)\n")
 

@@ -35,7 +35,7 @@ def test_a_command_makes_a_configuration_with_one_upstream(capsys):
         (["--", "no-such-program"], ["COMMAND: names no program on PATH"]),
         (["--", ""], ["COMMAND: must begin with the name of a program"]),
         (["--env", "ABSENT", "--", "sh"], ["--env: environment variable ABSENT is not set or empty"]),
-        (["--upstream", "http://h", "--env", "HOME"], ['--env: has no effect with transport = "streamable-http"']),
+        (["--upstream", "http://h", "--env", "HOME"], ['--env: has no effect with transport = "auto"']),
         (
             ["--listen", "x", "--env", "ABSENT", "--", "./no"],
             [

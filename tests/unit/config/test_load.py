@@ -68,7 +68,7 @@ policy = "absent.toml"
 [[upstreams]]
 name = "mcp"
 url = "SECRET-123"
-transport = "sse"
+session_scope = "shared"
 policy = { secret = "SECRET-123" }
 [upstreams.headers]
 "x.y" = "file:absent"
@@ -118,7 +118,7 @@ def test_every_problem_of_every_file_is_reported_at_once_in_the_order_of_files_a
         "config.toml:23: upstreams.1.name: is used twice: see line 17",
         "config.toml:26: upstreams.2.name: must match [a-z][a-z0-9-]{0,39} and be none of artifacts, healthz, mcp",
         "config.toml:27: upstreams.2.url: must begin with http://HOST or https://HOST",
-        f"config.toml:28: upstreams.2.transport: {UNBUILT}",
+        f"config.toml:28: upstreams.2.session_scope: {UNBUILT}",
         "config.toml:29: upstreams.2.policy: must be a valid string",
         'config.toml:31: upstreams.2.headers."x.y": cannot be read: No such file or directory',
         "config.toml:32: upstreams.2.headers.X-Number: must be a valid string",
@@ -239,12 +239,6 @@ def test_a_key_of_the_configuration_without_effect_is_refused_at_another_value(l
     line, path = (4, f"upstreams.0.{key}") if section == "upstreams" else (5, name)
     header = "" if section == "upstreams" else f"[{section}]\n"
     assert load(f"{UPSTREAM}{header}{key} = {OTHER_VALUES[name]}\n") == [f"config.toml:{line}: {path}: {UNBUILT}"]
-
-
-@requirement("OWN-CONFIG")
-@pytest.mark.parametrize("transport", ["sse", "auto"])
-def test_a_transport_without_effect_is_refused(load, transport):
-    assert load(f'{UPSTREAM}transport = "{transport}"\n') == [f"config.toml:4: upstreams.0.transport: {UNBUILT}"]
 
 
 def test_all_keys_of_the_configuration_without_effect_are_tried():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.telemetry import Telemetry
+from gateway.upstream.pool import Bounds
 from gateway.upstream.process import Command
-from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.upstream.stdio import StdioUpstream
 from tests.e2e.processes import alive
 from tests.stdio_server import Stdio
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core.model import Owner
-from gateway.upstream import child
+from gateway.upstream import child, session
 from gateway.upstream import stdio as pool
 from gateway.upstream.port import Call, NotSent, OutcomeUnknown
 from gateway.upstream.process import Command
@@ -94,7 +94,7 @@ class TestHandshake:
         assert (caught.value.reason, caught.value.again, str(caught.value)) == (reason, again, message)
 
     async def test_takes_no_longer_than_it_may(self, make, monkeypatch):
-        monkeypatch.setattr(child, "HANDSHAKE_S", 0.2)
+        monkeypatch.setattr(session, "HANDSHAKE_S", 0.2)
         with pytest.raises(NotSent, match="did not complete the handshake within") as caught:
             await make("never-ready").open(ALICE)
         assert caught.value.again
@@ -512,9 +512,9 @@ class TestBackoff:
                 await upstream.open(ALICE)
             assert caught.value.again
             assert "exit code 7" in str(caught.value)
-            delays.append(upstream._troubles[ALICE, "{}"].not_before)
+            delays.append(upstream._troubles[ALICE, "{}", ""].not_before)
             await stdio.until(lambda: asyncio.get_running_loop().time() > delays[-1])
-        counts = [upstream._troubles[ALICE, "{}"].count]
+        counts = [upstream._troubles[ALICE, "{}", ""].count]
         assert counts == [2]
 
     async def test_is_waited_for_while_it_is_short(self, make, log):
@@ -544,7 +544,7 @@ class TestBackoff:
     async def test_is_bounded(self, make):
         upstream = make()
         for _ in range(40):
-            upstream._note_trouble((ALICE, "{}"), "it broke")
+            upstream._failed((ALICE, "{}", ""), "it broke")
         with pytest.raises(NotSent, match=r"it broke; it is started again in (10\.0|9\.\d) s"):
             await upstream.open(ALICE)
 
@@ -591,7 +591,7 @@ class TestSharing:
         assert await pid_of(upstream, BOB)
 
     async def test_one_that_was_opened_for_nothing_makes_room_after_a_while(self, make, monkeypatch):
-        monkeypatch.setattr(child, "_HOLD_S", 0)
+        monkeypatch.setattr(session, "_HOLD_S", 0)
         upstream = make(processes=1)
         await upstream.open(ALICE)
         assert await pid_of(upstream, BOB)

@@ -236,13 +236,18 @@ class TestModern:
         assert found.speech == Speech(Era.MODERN, MODERN, session=None, declares_tasks=declares, capabilities="{}")
 
     @requirement("TX-CAP-6", "TX-HTTP-4")
-    @pytest.mark.parametrize(
-        "method", ["tasks/result", "tasks/list", "initialize", "ping", "prompts/get", "subscriptions/made", "made/up"]
-    )
+    @pytest.mark.parametrize("method", ["tasks/result", "tasks/list", "initialize", "subscriptions/made"])
     def test_what_this_revision_does_not_serve_is_no_method(self, method):
         found = modern(method, {"taskId": "t", "name": "p"}, name="p")
         assert told(found.intent) == ("method", f"Method not found: {method}")
         assert (found.intent.reject.code(Era.MODERN), found.intent.reject.http(Era.MODERN)) == (-32601, 404)
+
+    @requirement("BR-5")
+    @pytest.mark.parametrize("method", ["ping", "prompts/get", "made/up"])
+    def test_what_is_not_ours_is_the_upstreams_to_answer(self, method):
+        found = modern(method, {"name": "p", "x": 1}, name="p").intent
+        assert isinstance(found, want.Forward)
+        assert (found.id, found.method, bytes(found.params["x"])) == (b"1", method, b"1")
 
     @pytest.mark.parametrize("params", [{"result": {}}, {"error": {}}])
     def test_a_client_sends_no_answers(self, params):
@@ -323,13 +328,18 @@ class TestLegacy:
     def test_notifications_are_taken_note_of(self):
         assert legacy("notifications/initialized", id=None) == want.Note("notifications/initialized")
 
-    @pytest.mark.parametrize(
-        "method", ["subscriptions/listen", "tasks/update", "server/discover", "prompts/list", "made/up"]
-    )
+    @pytest.mark.parametrize("method", ["subscriptions/listen", "tasks/update", "server/discover", "tasks/made-up"])
     def test_what_these_revisions_do_not_serve_is_no_method(self, method):
         intent = legacy(method, {"taskId": "t"})
         assert told(intent) == ("method", f"Method not found: {method}")
         assert (intent.reject.code(Era.LEGACY), intent.reject.http(Era.LEGACY)) == (-32601, 200)
+
+    @requirement("BR-5")
+    @pytest.mark.parametrize("method", ["prompts/list", "logging/setLevel", "made/up"])
+    def test_what_is_not_ours_is_the_upstreams_to_answer(self, method):
+        found = legacy(method, {"x": 1, "_meta": {"progressToken": "p"}})
+        assert isinstance(found, want.Forward)
+        assert (found.method, found.progress_token, bytes(found.params["x"])) == (method, b'"p"', b"1")
 
     def test_headers_of_the_modern_era_mean_nothing(self):
         assert legacy("ping", headers={"mcp-method": ["x", "y"], "mcp-name": ["z"]}) == want.Ping(b"1")

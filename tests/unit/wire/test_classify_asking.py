@@ -108,24 +108,26 @@ class TestListTasks:
 class TestListen:
     @requirement("TX-NOT-1")
     @pytest.mark.parametrize(
-        ("notifications", "task_ids"),
+        ("notifications", "task_ids", "lists", "resources"),
         [
-            ({"taskIds": ["b", "a", "b"]}, ("b", "a", "b")),
-            ({"taskIds": ["é"], "toolsListChanged": True}, ("é",)),
-            ({"taskIds": []}, ()),
-            ({"taskIds": ["t"] * 100}, ("t",) * 100),
+            ({"taskIds": ["b", "a", "b"]}, ("b", "a", "b"), [], ()),
+            ({"taskIds": ["é"], "toolsListChanged": True}, ("é",), ["toolsListChanged"], ()),
+            ({"taskIds": [], "promptsListChanged": False}, (), [], ()),
+            ({"taskIds": [], "promptsListChanged": 1}, (), [], ()),
+            ({"taskIds": ["t"] * 100, "resourceSubscriptions": ["a:b"]}, ("t",) * 100, [], ("a:b",)),
         ],
     )
-    def test_tasks_are_named(self, notifications, task_ids):
+    def test_what_is_wanted_is_named(self, notifications, task_ids, lists, resources):
         found = modern("subscriptions/listen", {"notifications": notifications})
-        assert found == Inbound(Speech(Era.MODERN, MODERN, declares_tasks=True), want.Listen(b"1", task_ids))
+        wanted = want.Listen(b"1", task_ids, frozenset(lists), resources)
+        assert found == Inbound(Speech(Era.MODERN, MODERN, declares_tasks=True), wanted)
 
     @requirement("TX-NOT-1")
     @pytest.mark.parametrize("capabilities", [DECLARED, {}])
     @pytest.mark.parametrize("notifications", [{}, {"toolsListChanged": True}])
     def test_who_asks_for_no_tasks_need_not_declare_them(self, notifications, capabilities):
         found = modern("subscriptions/listen", {"notifications": notifications}, capabilities)
-        assert found.intent == want.Listen(b"1", None)
+        assert found.intent == want.Listen(b"1", None, frozenset(notifications))
 
     @requirement("TX-CAP-5")
     @pytest.mark.parametrize("task_ids", [["t"], []])

@@ -1,0 +1,257 @@
+"""Requests that are the upstream's to answer: there and back, with whatever the upstream says meanwhile.
+
+A legacy client has an upstream session of its own, so what it subscribes to, which log level it sets and what a server
+remembers of it are its own. A modern client's requests share a session per principal and declared capabilities.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Raw
+
+from gateway.asked import PlainQuestions
+from gateway.callers import Caller, Endpoint, store_away
+from gateway.core import engine
+from gateway.core.model import Owner
+from gateway.outbox import Outbox
+from gateway.pending import Background, Pending
+from gateway.store.keys import owner_digest
+from gateway.store.port import StoreAway
+from gateway.store.streams import StreamStore
+from gateway.store.wake import Wake
+from gateway.telemetry import Telemetry
+from gateway.upstream.port import Call, Hello, Link, NotSent, OnNote, OutcomeUnknown
+from gateway.wire import jsonrpc, passing, reply
+from gateway.wire.errors import Era, Reject
+from gateway.wire.intent import ClientAnswer, Speech
+from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.wire.reply import Reply
+
+_REMEMBERED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A request on its way. `params` are as the client wrote them.
+
+    `may_act` tells that it may have changed something when its answer was lost; `again` that it may be sent once more
+    then, because it changes nothing.
+    """
+
+    id: bytes
+    method: str
+    params: Members
+    timeout_s: float
+    max_bytes: int
+    progress_token: bytes | None = None
+    may_act: bool = False
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What accompanies a request: the client's stream, that nobody waits any more, and what a paused upstream means."""
+
+    outbox: Outbox | None
+    stop: asyncio.Event
+    pause: Callable[[], Awaitable[None]] | None
+
+
+class Forwarding:
+    """Forwards, for one process."""
+
+    def __init__(
+        self,
+        streams: StreamStore,
+        wake: Wake,
+        background: Background,
+        telemetry: Telemetry,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._streams = streams
+        self._wake = wake
+        self._background = background
+        self._telemetry = telemetry
+        self._new_id = new_id
+        self._running: dict[tuple[str, str], asyncio.Event] = {}
+        self._hellos: dict[tuple[str, str], Hello] = {}
+        self.questions = PlainQuestions(streams, wake, new_id)
+        wake.on_cancel = self._nobody_waits
+
+    def serve(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Pending:
+        """The answer to a request. Its client may leave; what that means depends on the era."""
+        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), passage.timeout_s)
+        stop, paused = asyncio.Event(), asyncio.Event()
+        key = (f"{owner_digest(caller.owner)}:{caller.session}", passage.id.decode())
+
+        async def pause() -> None:
+            paused.set()
+            with self._wake.waiting(outbox.member) as event:
+                await event.wait()
+
+        async def run() -> Reply:
+            legacy = caller.era is Era.LEGACY
+            if legacy:
+                self._running[key] = stop
+            try:
+                answer = await self._answer(endpoint, caller, passage, Way(outbox, stop, pause if legacy else None))
+                if not legacy:
+                    return answer
+                event_id = await outbox.answer(answer.body)
+                return Reply(answer.status, answer.body, answer.headers, answer.reason, answer.data, event_id)
+            finally:
+                if legacy and self._running.get(key) is stop:
+                    del self._running[key]
+
+        def close() -> None:
+            if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
+                stop.set()
+
+        running = self._background.start(run(), "forward")
+        if caller.era is Era.MODERN:
+            return Pending(running, close, notes=outbox.notes, cancel=stop.set)
+        answer = self._background.start(_until_paused(running, paused, outbox), "forward-stream")
+        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes, cancel=stop.set)
+
+    async def fetch(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Response | Reject:
+        """What the upstream answers, for requests that are answered with something made of it."""
+        return await self._exchange(endpoint, caller, passage, Way(None, asyncio.Event(), None))
+
+    async def hello(self, endpoint: Endpoint, caller: Caller) -> Hello | Reject:
+        """What the upstream said of itself; what it said last, if it cannot be reached now."""
+        key = (endpoint.name, caller.capabilities)
+        try:
+            hello = (await _open(endpoint, caller)).hello
+        except NotSent as error:
+            self._failed(endpoint, error.reason, str(error))
+            known = self._hellos.get(key)
+            return Reject(error.reason, str(error)) if known is None else known
+        if len(self._hellos) < _REMEMBERED:
+            self._hellos[key] = hello
+        return hello
+
+    async def tell(self, endpoint: Endpoint, caller: Caller, method: str, params: Members) -> None:
+        """A notification of a legacy client, for its own upstream session."""
+        with suppress(NotSent):
+            await endpoint.upstream.tell(await _open(endpoint, caller), method, params)
+
+    async def leave(self, endpoint: Endpoint, owner: Owner, capabilities: str, session: str) -> None:
+        """A client session has ended, and its upstream session with it."""
+        with suppress(NotSent):
+            await endpoint.upstream.leave(await endpoint.upstream.open(owner, capabilities, session))
+
+    async def cancel(self, owner: Owner, session: str, request_id: bytes) -> None:
+        """A legacy client cancels a plain request of its session, wherever that is served. Raises StoreAway."""
+        stop = self._running.get((f"{owner_digest(owner)}:{session}", request_id.decode()))
+        if stop is not None:
+            stop.set()
+        else:
+            await self._streams.cancel_request(owner, session, request_id)
+
+    async def take_answer(self, owner: Owner, answer: ClientAnswer) -> bool:
+        """A client's answer to what an upstream asked during a plain call; whether it is one. Raises StoreAway."""
+        return await self.questions.take(owner, answer)
+
+    def _nobody_waits(self, session: str, request_id: str) -> None:
+        stop = self._running.get((session, request_id))
+        if stop is not None:
+            stop.set()
+
+    async def _answer(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Reply:
+        try:
+            response = await self._exchange(endpoint, caller, passage, way)
+        except StoreAway:
+            return reply.refusal(passage.id, store_away(), caller.era)
+        if isinstance(response, Reject):
+            return reply.refusal(passage.id, response, caller.era)
+        if not response.ok:
+            return reply.call_error(passage.id, response.body, caller.era)
+        body = passing.result(passage.method, response.body) if caller.era is Era.MODERN else response.body
+        return reply.result(passage.id, body)
+
+    async def _exchange(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
+        """Sends once; again only where nothing can have taken effect."""
+        for last in (False, True):
+            try:
+                return await self._send(endpoint, caller, passage, way)
+            except NotSent as error:
+                self._failed(endpoint, error.reason, str(error))
+                if last or not error.again:
+                    return Reject(error.reason, str(error))
+            except OutcomeUnknown as error:
+                self._failed(endpoint, error.reason, str(error))
+                if last or not passage.again:
+                    return Reject("outcome_unknown" if passage.may_act else error.reason, str(error))
+        raise AssertionError  # the last attempt always answers
+
+    async def _send(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
+        upstream = endpoint.upstream
+        link = await _open(endpoint, caller)
+        call_id = upstream.next_id()
+        token = None if passage.progress_token is None else call_id
+        params = passing.params(passage.params, token)
+        call = Call(call_id, passage.method, params, passage.max_bytes, way.pause)
+        outbox, stop = way.outbox, way.stop
+        ask = None
+        if outbox is not None and caller.era is Era.LEGACY:
+            ask = self.questions.asker(caller.owner, caller.capabilities, passage.timeout_s, outbox.put)
+        note = None if outbox is None else _relay(caller.speech, passage, outbox)
+        performing = asyncio.ensure_future(upstream.perform(link, call, note, ask))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({performing, stopping}, timeout=passage.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if performing.done():
+                return performing.result()
+            await upstream.cancel(link, call)
+            if stop.is_set():
+                return Reject("cancelled", "The request was cancelled")
+            self._failed(endpoint, "deadline", engine.DEADLINE)
+            return Reject("deadline", "the upstream did not answer in time; it was told to stop")
+        finally:
+            stopping.cancel()
+            await _ended(performing)
+
+    def _failed(self, endpoint: Endpoint, reason: str, message: str) -> None:
+        self._telemetry.upstream_failed(upstream=endpoint.name, reason=reason, message=message)
+
+
+async def _open(endpoint: Endpoint, caller: Caller) -> Link:
+    """The session of a legacy client, or the one that a modern client's requests share. Raises NotSent."""
+    return await endpoint.upstream.open(caller.owner, caller.capabilities, caller.session)
+
+
+async def _until_paused(running: "asyncio.Task[Reply]", paused: asyncio.Event, outbox: Outbox) -> Reply:
+    """The answer, or the end of a stream that is to be asked for again, because the upstream has ended its own so."""
+    pausing = asyncio.ensure_future(paused.wait())
+    try:
+        await asyncio.wait({running, pausing}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done() and outbox.begun:
+            return Reply(200, b"")
+        return await running
+    finally:
+        pausing.cancel()
+
+
+async def _ended(performing: "asyncio.Future[Response]") -> None:
+    performing.cancel()
+    with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
+        await performing
+
+
+def _relay(speech: Speech, passage: Passage, outbox: Outbox) -> OnNote:
+    """What a client is told of an upstream's notifications: progress under its own token."""
+
+    def relay(note: Notification) -> None:
+        params: dict[str, object] = dict(note.params)
+        if note.method == "notifications/progress":
+            if passage.progress_token is None:
+                return
+            params["progressToken"] = Raw(passage.progress_token)
+        elif not passing.may_hear(note, speech.era, speech.log_level):
+            return
+        outbox.put(jsonrpc.notification(note.method, params))
+
+    return relay

@@ -1,0 +1,114 @@
+"""What an upstream says that belongs to no request: on the stream of a legacy session, or on a modern subscription."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.asked import PlainQuestions
+from gateway.callers import Caller, Endpoint
+from gateway.forwarding import Forwarding
+from gateway.telemetry import Telemetry
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown
+from gateway.wire import jsonrpc, passing
+from gateway.wire.errors import Era, Reject
+from gateway.wire.intent import MODERN_VERSIONS
+from gateway.wire.jsonrpc import Members, Notification, text
+
+_AGAIN_S: Final = 5.0
+"""How long to wait before an upstream is listened to again that could not be reached."""
+_SUBSCRIBE_S: Final = 10.0
+_MAX_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What one subscription of a modern client is about. `name` is that of an upstream session of its own."""
+
+    name: str
+    lists: frozenset[str]
+    resources: tuple[str, ...]
+
+
+class Hearing:
+    """Listens to upstreams, for one process."""
+
+    def __init__(self, forwarding: Forwarding, questions: PlainQuestions, telemetry: Telemetry) -> None:
+        self._forwarding = forwarding
+        self._questions = questions
+        self._telemetry = telemetry
+
+    async def session(self, endpoint: Endpoint, caller: Caller, emit: Callable[[bytes], None]) -> None:
+        """Puts on a session's stream what its upstream session brings outside of any request. Until it is cancelled."""
+        timeout_s = endpoint.policy.defaults.input_timeout_s
+        ask = self._questions.asker(caller.owner, caller.capabilities, timeout_s, emit)
+
+        def hear(note: Notification) -> None:
+            if note.method not in passing.BETWEEN and note.method != "notifications/progress":
+                emit(jsonrpc.notification(note.method, note.params))
+
+        while True:
+            try:
+                link = await endpoint.upstream.open(caller.owner, caller.capabilities, caller.session)
+                await endpoint.upstream.listen(link, hear, ask)
+                return
+            except NotSent as error:
+                self._failed(endpoint, error)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def honoured(self, endpoint: Endpoint, caller: Caller, watch: Watch) -> dict[str, object]:
+        """TX-NOT-1, BR-4: what of a subscription the upstream can serve, as the acknowledgement says it."""
+        if not watch.lists and not watch.resources:
+            return {}
+        hello = await self._forwarding.hello(endpoint, caller)
+        told: bytes = b"{}" if isinstance(hello, Reject) else hello.capabilities
+        lists = {name: True for name in sorted(watch.lists) if passing.announces(told, name)}
+        served = watch.resources and passing.subscribes(told)
+        return {**lists, **({"resourceSubscriptions": list(watch.resources)} if served else {})}
+
+    async def watch(self, endpoint: Endpoint, caller: Caller, watch: Watch, hear: OnNote) -> None:
+        """Hands on what a modern client wants to hear. Until it is cancelled."""
+
+        def heard(note: Notification) -> None:
+            uri = text(note.params.get("uri"))
+            if passing.CHANGED.get(note.method) in watch.lists or (
+                note.method == "notifications/resources/updated" and uri in watch.resources
+            ):
+                hear(note)
+
+        link: Link | None = None
+        try:
+            while True:
+                try:
+                    link = await endpoint.upstream.open(caller.owner, caller.capabilities, watch.name)
+                    await self._subscribe(endpoint, link, watch)
+                    await endpoint.upstream.listen(link, heard, _nobody, watch.resources)
+                    return
+                except (NotSent, OutcomeUnknown) as error:
+                    self._failed(endpoint, error)
+                await asyncio.sleep(_AGAIN_S)
+        finally:
+            if link is not None:
+                await asyncio.shield(endpoint.upstream.leave(link))
+
+    async def _subscribe(self, endpoint: Endpoint, link: Link, watch: Watch) -> None:
+        """BR-4: a legacy upstream is asked for each resource; a modern one hears of them when it is listened to."""
+        if link.version in MODERN_VERSIONS:
+            return
+        upstream = endpoint.upstream
+        for uri in watch.resources:
+            params: Members = jsonrpc.members(jsonrpc.write({"uri": uri})) or {}
+            call = Call(upstream.next_id(), "resources/subscribe", params, _MAX_BYTES)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SUBSCRIBE_S):
+                    await upstream.perform(link, call)
+
+    def _failed(self, endpoint: Endpoint, error: NotSent | OutcomeUnknown) -> None:
+        self._telemetry.upstream_failed(upstream=endpoint.name, reason=error.reason, message=str(error))
+
+
+async def _nobody(method: str, params: Members) -> tuple[bool, bytes]:
+    """A subscription can be asked nothing."""
+    del method, params
+    return False, Reject("method", "nobody can be asked here").body(Era.LEGACY)
