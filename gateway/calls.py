@@ -125,12 +125,16 @@ class Calls:
 
         answer = self._start(answered(), call.id, caller.era, begun=ref.id)
 
+        def cancel() -> None:
+            answer.cancel()
+            self._records.abandon(ref, settings)
+
         def close() -> None:
             if not legacy:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
-                answer.cancel()
-                self._records.abandon(ref, settings)
+                cancel()
 
-        return Pending(answer, close, preamble=outbox.begin if legacy else None, notes=outbox.notes)
+        preamble = outbox.begin if legacy else None
+        return Pending(answer, close, preamble=preamble, notes=outbox.notes, cancel=cancel)
 
     async def _sync(self, waiting: Waiting) -> Reply:
         """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""

@@ -112,9 +112,9 @@ class Forwarding:
 
         running = self._background.start(run(), "forward")
         if caller.era is Era.MODERN:
-            return Pending(running, close, notes=outbox.notes)
+            return Pending(running, close, notes=outbox.notes, cancel=stop.set)
         answer = self._background.start(_until_paused(running, paused, outbox), "forward-stream")
-        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes)
+        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes, cancel=stop.set)
 
     async def fetch(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Response | Reject:
         """What the upstream answers, for requests that are answered with something made of it."""

@@ -160,6 +160,9 @@ ENTRIES: dict[str, Entry] = {
     "OWN-APART": Entry("no principal meets another one's process of a stdio upstream", OWN),
     "OWN-EXIT": Entry("a process that ends fails its calls at once and tells how it ended", OWN),
     "OWN-ORPHANS": Entry("whatever ends the gateway, nothing of the servers that it ran is left", OWN),
+    "OWN-STDIO": Entry(
+        "both eras on the standard streams; nothing but whole messages goes out; the end is drained", OWN
+    ),
     "OWN-BYTES": Entry("what is not ours stays as it was written", OWN),
     "OWN-TOKEN": Entry("a token that is not exactly right is refused before anything is written", OWN),
     "OWN-KEYS": Entry("keys of issuers are renewed, survive an hour of outage, and stop working when removed", OWN),

@@ -79,7 +79,7 @@ async def test_a_fault_of_ours_is_told_as_one_and_never_in_html(client, harness,
     async def broken(*_):
         raise RuntimeError("CANARY")
 
-    monkeypatch.setattr(harness.gateways[0].door._service, "_handle", broken)
+    monkeypatch.setattr(harness.gateways[0].front.door._service, "_handle", broken)
     body, headers = client.modern_request("server/discover")
     answer = await client.post(body, headers)
     assert (answer.status, answer.error["code"], answer.messages[0]["id"]) == (200, -32603, 1)
