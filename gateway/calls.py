@@ -115,7 +115,7 @@ class Calls:
         """A call whose client waits for the answer itself."""
         settings = decision.settings
         timeout_s = settings.deadline_s if decision.mode is Mode.PLAIN else settings.sync_timeout_s
-        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), timeout_s)
+        outbox = Outbox(self._streams, self._background, caller.owner, caller.session, self._new_id(), timeout_s)
         waiting = Waiting(caller, call, ref, settings, timeout_s, outbox)
         legacy = caller.era is Era.LEGACY
 

@@ -83,7 +83,9 @@ class Forwarding:
 
     def serve(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Pending:
         """The answer to a request. Its client may leave; what that means depends on the era."""
-        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), passage.timeout_s)
+        outbox = Outbox(
+            self._streams, self._background, caller.owner, caller.session, self._new_id(), passage.timeout_s
+        )
         stop, paused = asyncio.Event(), asyncio.Event()
         key = (f"{owner_digest(caller.owner)}:{caller.session}", passage.id.decode())
 
