@@ -6,7 +6,8 @@ under it in a way that looks the same whether the server acted or not.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import aiohttp
@@ -18,7 +19,7 @@ from gateway.wire.jsonrpc import Notification, Request, Response
 
 TELL_S: Final = 2.0
 _ACCEPT: Final = "application/json, text/event-stream"
-_MAX_ERROR_BYTES: Final = 65_536
+MAX_ERROR_BYTES: Final = 65_536
 _MAX_LISTENED_BYTES: Final = 4_194_304
 _HTTP_OK: Final = 200
 _HTTP_ACCEPTED: Final = 202
@@ -89,16 +90,11 @@ class Exchange:
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         client = self._connections.client(pooled=pooled)
         url, headers = self._connections.url, self._head(link, {"Content-Type": "application/json"})
-        try:
+        with faults():
             async with client.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 answer = await self._answer(response, link, call, on_note, on_request)
                 return answer, response.headers.get("Mcp-Session-Id")
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
-        except aiohttp.InvalidURL as error:
-            raise NotSent("upstream_down", "the upstream's URL is not valid", again=False) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise OutcomeUnknown("upstream_down", "the connection to the upstream was lost") from error
+        raise AssertionError  # faults are raised
 
     async def tell(self, link: Link, body: bytes) -> None:
         """Sends what needs no answer; failing to is no error."""
@@ -159,7 +155,7 @@ class Exchange:
         on_note, on_request = ears
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
-                message = _message(event)
+                message = message_of(event)
                 if isinstance(message, Notification):
                     on_note(message)
                 elif isinstance(message, Request):
@@ -173,15 +169,14 @@ class Exchange:
         on_note: OnNote | None,
         on_request: OnRequest | None,
     ) -> Response:
-        if response.status != _HTTP_OK:
-            return await _failure(response, link, call)
-        if response.content_type == "application/json":
-            return _match(await _read(response, call.max_bytes), call)
-        if response.content_type != "text/event-stream":
-            raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
+        if response.status == _HTTP_NOT_FOUND and link.session_id is not None:
+            raise SessionEnded
+        single = await single_answer(response, call)
+        if single is not None:
+            return single
         asked: set[asyncio.Task[None]] = set()
         try:
-            reader = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
+            reader = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
             answer = await self._read_stream(response, reader, link, call, (on_note, on_request), asked)
             return answer or await self._resumed(reader, link, call, (on_note, on_request), asked)
         except sse.TooLong:
@@ -202,7 +197,7 @@ class Exchange:
         on_note, on_request = ears
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
-                message = _message(event)
+                message = message_of(event)
                 if isinstance(message, Response) and message.id == str(call.id).encode():
                     return message
                 if isinstance(message, Notification) and on_note is not None:
@@ -223,7 +218,7 @@ class Exchange:
         last_id, retry_s, empty = reader.last_id, _retry_s(reader, _RETRY_S), 0
         while last_id is not None and link.session_id is not None and empty < _EMPTY_ATTEMPTS:
             await asyncio.sleep(retry_s)
-            again = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
+            again = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
             try:
                 async with self._get(link, last_id) as response:
                     if response.status != _HTTP_OK or response.content_type != "text/event-stream":
@@ -288,20 +283,43 @@ def _retry_s(reader: sse.Reader, before_s: float) -> float:
     return before_s if reader.retry_ms is None else min(reader.retry_ms / 1000, _LONGEST_RETRY_S)
 
 
-def _message(event: sse.Event) -> jsonrpc.Message | None:
+@contextmanager
+def faults() -> Iterator[None]:
+    """What goes wrong with a connection, as one of the two things that there are. Raises NotSent or OutcomeUnknown."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
+    except aiohttp.InvalidURL as error:
+        raise NotSent("upstream_down", "the upstream's URL is not valid", again=False) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise OutcomeUnknown("upstream_down", "the connection to the upstream was lost") from error
+
+
+def message_of(event: sse.Event) -> jsonrpc.Message | None:
+    """The message that an event brings."""
     message = jsonrpc.parse(event.data) if event.event == "message" else None
     return None if isinstance(message, Reject) else message
 
 
-async def _failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
-    """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
+async def single_answer(response: aiohttp.ClientResponse, call: Call) -> Response | None:
+    """The answer that is not a stream; None for a stream. Raises NotSent or OutcomeUnknown."""
+    if response.status != _HTTP_OK:
+        return await _failure(response, call)
+    if response.content_type == "application/json":
+        return _match(await _read(response, call.max_bytes), call)
+    if response.content_type != "text/event-stream":
+        raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
+    return None
+
+
+async def _failure(response: aiohttp.ClientResponse, call: Call) -> Response:
+    """What a status other than 200 means: an error of our request, a refusal, or nobody knows."""
     status = response.status
-    if status == _HTTP_NOT_FOUND and link.session_id is not None:
-        raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
         raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
     if response.content_type == "application/json":
-        message = jsonrpc.parse(await _read(response, _MAX_ERROR_BYTES) or b"")
+        message = jsonrpc.parse(await _read(response, MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
     again = status == _HTTP_TOO_MANY
