@@ -28,10 +28,14 @@ from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
+from gateway.upstream.eras import BothEras
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.modern import ModernUpstream
+from gateway.upstream.port import Upstream
 from gateway.upstream.process import Command
 from gateway.upstream.stdio import Bounds, StdioUpstream
+from gateway.wire.errors import Era
 from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
@@ -152,7 +156,7 @@ class Gateway:
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         endpoints = {}
-        self.upstreams: dict[str, HttpUpstream | StdioUpstream] = {}
+        self.upstreams: dict[str, Upstream] = {}
         for site in self._loaded.sites:
             config = site.upstream
             upstream = self._upstream(config)
@@ -161,15 +165,20 @@ class Gateway:
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
 
-    def _upstream(self, config: UpstreamConfig) -> HttpUpstream | StdioUpstream:
+    def _upstream(self, config: UpstreamConfig) -> Upstream:
         if config.transport != "stdio":
-            return HttpUpstream(
-                Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
-                max_sessions=config.max_sessions,
-                session_idle_s=config.session_idle_s,
-            )
+            return self._over_http(config)
         command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
-        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+        era = None if config.era == "auto" else Era(config.era)
+        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry, era)
+
+    def _over_http(self, config: UpstreamConfig) -> Upstream:
+        connections = Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s)
+        legacy = HttpUpstream(connections, max_sessions=config.max_sessions, session_idle_s=config.session_idle_s)
+        modern = ModernUpstream(connections, config.name, self._telemetry, legacy.next_id)
+        if config.era == "auto":
+            return BothEras(connections, legacy, modern)
+        return modern if Era(config.era) is Era.MODERN else legacy
 
     def _resolved(self, values: Mapping[str, str]) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in values.items()}

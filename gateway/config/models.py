@@ -171,6 +171,7 @@ class Upstream(Section):
 
     name: str
     transport: Literal["streamable-http", "sse", "stdio", "auto"] = "streamable-http"
+    era: Literal["auto", "legacy", "modern"] = "auto"
     url: str | None = Field(default=None, validate_default=True)
     headers: Mapping[str, str] = Field(default_factory=dict)
     command: Many[str] = Field(default=(), validate_default=True)

@@ -1,4 +1,4 @@
-"""One MCP session with a server that runs as a child process: the handshake, calls, what arrives, the end.
+"""One server that runs as a child process: how it is greeted, calls, what arrives, the end.
 
 The session's own task starts the process, reads its output, and ends and collects it; nothing else does. Callers wait
 for futures, so one that is cancelled or fails leaves the others alone.
@@ -7,17 +7,20 @@ for futures, so one that is cancelled or fails leaves the others alone.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.telemetry import Telemetry
-from gateway.upstream.handshake import HANDSHAKE_S, greeted
+from gateway.upstream.greeting import Greet
+from gateway.upstream.handshake import HANDSHAKE_S
 from gateway.upstream.lines import Lines, TooLong
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
 from gateway.upstream.process import Command, Process, Watch
 from gateway.upstream.stderr import log_errors
+from gateway.upstream.waiting import Calls, Waiting
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
+from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, Request, Response
 
 _HOLD_S: Final = 5.0
@@ -43,17 +46,6 @@ class Hooks:
     asks: Callable[["Child"], OnRequest | None]
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A call under way."""
-
-    call: Call
-    on_note: OnNote | None
-    on_request: OnRequest | None
-    answer: "asyncio.Future[Response | OutcomeUnknown]"
-    questions: "set[asyncio.Task[None]]" = field(default_factory=set)
-
-
 class Child:
     """One process with one session. `used` is when it was last used, on the loop's clock."""
 
@@ -67,11 +59,9 @@ class Child:
         self._process = Process(command, Watch(self._started, self._exited, self._retire))
         self._pid = 0
         self._begun: asyncio.Future[NotSent | None] = self._loop.create_future()
-        # Where capabilities were declared a question must belong to a call, so there is one at a time.
-        self._exclusive = link.capabilities != NO_CAPABILITIES
+        self._exclusive = False
         self._turn = asyncio.Lock()
-        self._waiting: dict[bytes, _Waiting] = {}
-        self._open_ids: set[int] = set()
+        self._calls = Calls()
         self._questions: set[asyncio.Task[None]] = set()
         self._holds: deque[float] = deque()
         self._users = 0
@@ -103,14 +93,19 @@ class Child:
         """How many calls run on it or wait for their turn."""
         return self._users + len(self._holds)
 
-    async def begin(self, handshake: Call) -> None:
-        """Returns when the session is there. Raises NotSent, and then the process ends."""
+    @property
+    def modern(self) -> bool:
+        """Whether it speaks a revision in which everything is in each request."""
+        return self.link.version in MODERN_VERSIONS
+
+    async def begin(self, greet: Greet) -> None:
+        """Returns when it takes calls. Raises NotSent, and then the process ends."""
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 await asyncio.wait({self._begun})
                 if (failure := self._begun.result()) is not None:
                     raise failure
-                answer = await self._exchange(handshake, None, None)
+                version, hello = await greet(lambda call: self._exchange(call, None, None))
         except TimeoutError:
             self.kill()
             message = f"the upstream's process did not complete the handshake within {HANDSHAKE_S:.0f} s"
@@ -119,13 +114,16 @@ class Child:
             self.kill()
             message = f"{error} (during the handshake)"
             raise NotSent(error.reason, message, again=error.reason == "upstream_down") from error
-        try:
-            version, hello = greeted(answer)
         except NotSent:
             self.kill()
             raise
         self.link = replace(self.link, version=version, hello=hello)
-        self._write(jsonrpc.notification("notifications/initialized", {}))
+        if self.modern:
+            self.link = replace(self.link, capabilities=NO_CAPABILITIES)  # each request declares its own
+        else:
+            # Where capabilities were declared a question must belong to a call, so there is one at a time.
+            self._exclusive = self.link.capabilities != NO_CAPABILITIES
+            self._write(jsonrpc.notification("notifications/initialized", {}))
         self.ready = True
         self._touch()
 
@@ -152,10 +150,16 @@ class Child:
             self._users -= 1
             self._touch()
 
+    async def listen(self, call: Call, on_note: OnNote) -> bool:
+        """Listens on a subscription until it ends. Whether the server took it. It keeps no process from ending."""
+        try:
+            return (await self._exchange(call, on_note, None)).ok
+        except (NotSent, OutcomeUnknown):
+            return True
+
     def cancel(self, call: Call) -> None:
         """T25-CAN-3: tells the server once, and only of a request that it got and has not answered."""
-        if call.id in self._open_ids:
-            self._open_ids.discard(call.id)
+        if self._calls.close(call):
             params = {"requestId": call.id, "reason": "cancelled by the requestor"}
             self._write(jsonrpc.notification("notifications/cancelled", params))
 
@@ -183,9 +187,8 @@ class Child:
         if not self._write(jsonrpc.request(str(call.id).encode(), call.method, call.params)):
             self._retire()
             raise self._gone()
-        waiting = _Waiting(call, on_note, on_request, self._loop.create_future())
-        self._waiting[str(call.id).encode()] = waiting
-        self._open_ids.add(call.id)
+        waiting = Waiting(call, on_note, on_request, self._loop.create_future())
+        self._calls.add(waiting)
         self._limit = max(self._limit, call.max_bytes + _SLACK_BYTES)
         try:
             answer = await waiting.answer
@@ -197,12 +200,16 @@ class Child:
             raise OutcomeUnknown("upstream_bad", _TOO_LARGE)
         return answer
 
-    def _part(self, waiting: _Waiting) -> None:
+    def _part(self, waiting: Waiting) -> None:
         """The call is over for its caller."""
-        del self._waiting[str(waiting.call.id).encode()]
+        self._calls.drop(waiting)
         for question in waiting.questions:
             question.cancel()
-        if self._exclusive and self.ready and waiting.answer.cancelled():
+        if not waiting.answer.cancelled() or not self.ready:
+            return
+        if self.modern:
+            self.cancel(waiting.call)
+        elif self._exclusive:
             # The server may go on and ask: what it asks must not be taken for a question of the next call.
             self.cancel(waiting.call)
             self._retire()
@@ -259,9 +266,7 @@ class Child:
         self.ending = True
         for question in self._questions:
             question.cancel()
-        for waiting in self._waiting.values():
-            if not waiting.answer.done():
-                waiting.answer.set_result(why)
+        self._calls.fail(why)
         if unexpected:
             self._hooks.lost(self)
 
@@ -290,22 +295,19 @@ class Child:
         if isinstance(message, Reject):
             self._not_understood(line)
         elif isinstance(message, Response):
-            self._answered(message)
+            self._calls.answered(message)
         elif isinstance(message, Request):
             self._asked(message)
         else:
             self._noted(message)
 
-    def _answered(self, response: Response) -> None:
-        waiting = self._waiting.get(response.id)
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(response)
-        if response.id.isdigit():
-            self._open_ids.discard(int(response.id))
-
     def _noted(self, note: Notification) -> None:
         """Our callers use the id of their call as its progress token."""
-        waiting = self._concerned(note)
+        ended = self._calls.torn_down(note) if self.modern else None
+        if ended is not None:
+            ended.end(OutcomeUnknown("upstream_down", "the upstream ended the subscription"))
+            return
+        waiting = (self._calls.subscribed(note) if self.modern else None) or self._calls.concerned(note)
         try:
             if waiting is None:
                 self._hooks.heard(self, note)
@@ -314,20 +316,13 @@ class Child:
         except Exception as error:  # noqa: BLE001  # a fault of one caller must not end the calls of the others
             self._telemetry.fault("notification", error)
 
-    def _concerned(self, note: Notification) -> _Waiting | None:
-        """The call that a notification belongs to, as far as can be told."""
-        if note.method == "notifications/progress":
-            token = jsonrpc.integer(note.params.get("progressToken"))
-            return self._waiting.get(str(token).encode())
-        if note.method == "notifications/message" and len(self._waiting) == 1:
-            return next(iter(self._waiting.values()))
-        return None
-
     def _asked(self, request: Request) -> None:
+        if self.modern:
+            return  # there are no such requests any more, and a client must not write answers
         if request.method == "ping":
             self._reply(jsonrpc.result(request.id, b"{}"))
             return
-        asker = next((waiting for waiting in self._waiting.values() if waiting.on_request is not None), None)
+        asker = self._calls.asker()
         on_request = self._hooks.asks(self) if asker is None else asker.on_request
         if on_request is None:
             self._reply(jsonrpc.error(request.id, asking.UNDECLARED))
@@ -348,20 +343,12 @@ class Child:
 
     def _not_understood(self, line: bytes) -> None:
         """A banner is skipped. What carries the id of a call but is no answer ends that call, or it would hang."""
-        waiting = self._meant_for(line)
+        waiting = self._calls.meant_for(line)
         if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
+            waiting.end(OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
         elif not self._warned:
             self._warned = True
             self._telemetry.upstream_no_mcp(upstream=self._upstream, pid=self._pid, size=len(line))
-
-    def _meant_for(self, line: bytes) -> _Waiting | None:
-        try:
-            parts = jsonrpc.members(line) or {}
-        except RecursionError:  # it is JSON, and too deep for its id to be found
-            return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
-        raw = parts.get("id") if parts.keys() & {"jsonrpc", "result"} else None
-        return None if raw is None else self._waiting.get(bytes(raw))
 
     def _reply(self, body: bytes) -> None:
         if self._process.reads():

@@ -1,21 +1,30 @@
 """MCP over the standard streams of child processes: a process for each principal and set of declared capabilities.
 
 A process belongs to its principal, because a server may keep in it what its caller did. There are so many at most; one
-that nothing runs on makes room for another principal's, and ends when it was not used for a while.
+that nothing runs on makes room for another principal's, and ends when it was not used for a while. A server of revision
+2026-07-28 is told with each request what its client can do, so that one process serves all calls of a principal.
 """
 
 import asyncio
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+from msgspec import Raw
 
 from gateway.core.model import Owner
 from gateway.telemetry import Telemetry
 from gateway.upstream.child import Child, Hooks
-from gateway.upstream.handshake import initialize
+from gateway.upstream.discovery import MAX_BYTES
+from gateway.upstream.greeting import Greeter
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
 from gateway.upstream.process import Command
-from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.upstream.rounds import Rounds
+from gateway.wire import modern_client
+from gateway.wire.errors import Era
+from gateway.wire.intent import MODERN_VERSIONS
+from gateway.wire.jsonrpc import Members, Notification, Response, write
 
 _Key: TypeAlias = tuple[Owner, str]
 _SHORT_LIFE_S: Final = 1.0
@@ -24,6 +33,8 @@ _LONGEST_DELAY_S: Final = 10.0
 _PATIENCE_S: Final = 1.0
 """How long a start may be waited for by whoever wants to call."""
 _FORGET_S: Final = 60.0
+_LISTEN_PAUSE_S: Final = 1.0
+"""Between two subscriptions, so that a server which ends each at once is not asked without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,8 @@ class _Trouble:
 class StdioUpstream:
     """One command, run as often as there are principals who use it."""
 
-    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry) -> None:
+    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry, era: Era | None = None) -> None:
+        """`era` is None where it has to be found out."""
         self._command = command
         self._bounds = bounds
         self._telemetry = telemetry
@@ -57,6 +69,9 @@ class StdioUpstream:
         self._troubles: dict[_Key, _Trouble] = {}
         self._ears: dict[_Key, list[tuple[OnNote, OnRequest]]] = {}
         self._ids = itertools.count(1)
+        self._greeter = Greeter(era, self.next_id)
+        self._rounds = Rounds(self.next_id)
+        self._started = asyncio.Event()
         self._closed = False
 
     def next_id(self) -> int:
@@ -69,44 +84,56 @@ class StdioUpstream:
         A process that may ask something takes one call at a time, because nothing in a question tells which call it
         belongs to: further calls get processes of their own, and wait for a turn when there may be no more.
         """
-        key = (owner, capabilities)
-        child = self._free(key)
+        child = self._free(self._key(owner, capabilities))
         while child is None:
             try:
-                child = await self._start(key)
+                child = await self._start(self._key(owner, capabilities))
             except NotSent:
-                child = self._least_busy(key)
+                child = self._least_busy(self._key(owner, capabilities))
                 if child is None:
                     raise
                 break
-            if capabilities != NO_CAPABILITIES and not child.idle:
-                child = self._free(key)
+            if not child.modern and capabilities != NO_CAPABILITIES and not child.idle:
+                child = self._free((owner, capabilities))
         child.hold()
-        return child.link
+        return replace(child.link, capabilities=capabilities)
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        child = self._children.get(link.session_id or "")
-        if child is None:
-            raise NotSent("upstream_down", "the upstream's process has ended", again=True)
-        return await child.perform(call, on_note, on_request)
+        if link.version not in MODERN_VERSIONS:
+            return await self._of(link).perform(call, on_note, on_request)
+
+        async def send(one: Call) -> Response:
+            child = self._children.get(link.session_id or "")
+            if one is not call and (child is None or not child.usable):
+                child = self._of(await self.open(link.owner, link.capabilities))
+            params = modern_client.params(one.params, link.version, link.capabilities)
+            return await (child or self._of(link)).perform(replace(one, params=params), on_note, None)
+
+        return await self._rounds.perform(call, send, on_request)
 
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: notifications/cancelled with the id of our own request."""
         child = self._children.get(link.session_id or "")
         if child is not None:
-            child.cancel(call)
+            child.cancel(self._rounds.current(call) or call)
 
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
         child = self._children.get(link.session_id or "")
-        if child is not None:
+        if child is not None and not child.modern:
             child.tell(method, params)
 
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
-        """Hears what belongs to no call, from every process of this principal that was told the same."""
+    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
+        """Hears what belongs to no call, from every process of this principal that was told the same.
+
+        A modern server is asked for changes of its lists and of `resources`, in one process that runs anyhow.
+        """
+        if link.version in MODERN_VERSIONS:
+            await self._subscribe(link, on_note, resources)
+            return
         key = (link.owner, link.capabilities)
         ears = self._ears.setdefault(key, [])
         ear = (on_note, on_request)
@@ -129,6 +156,36 @@ class StdioUpstream:
                 child.end()
             collecting = [asyncio.ensure_future(child.collected()) for child in self._children.values()]
             await asyncio.wait([*collecting, *self._starting.values()])
+
+    async def _subscribe(self, link: Link, on_note: OnNote, resources: Sequence[str]) -> None:
+        """Listens for as long as the principal has a process, and again when there is a new one."""
+        wanted = modern_client.subscription(link.hello.capabilities, resources)
+
+        def relay(note: Notification) -> None:
+            told = modern_client.told(note)
+            if told is not None:
+                on_note(told)
+
+        while wanted:
+            self._started.clear()
+            child = self._free((link.owner, NO_CAPABILITIES))
+            if child is None:
+                await self._started.wait()
+                continue
+            asked = modern_client.params({"notifications": Raw(write(wanted))}, link.version, NO_CAPABILITIES)
+            if not await child.listen(Call(self.next_id(), modern_client.LISTEN, asked, MAX_BYTES), relay):
+                return
+            await asyncio.sleep(_LISTEN_PAUSE_S)
+
+    def _key(self, owner: Owner, capabilities: str) -> _Key:
+        return owner, NO_CAPABILITIES if self._greeter.era is Era.MODERN else capabilities
+
+    def _of(self, link: Link) -> Child:
+        """Raises NotSent."""
+        child = self._children.get(link.session_id or "")
+        if child is None:
+            raise NotSent("upstream_down", "the upstream's process has ended", again=True)
+        return child
 
     def _free(self, key: _Key) -> Child | None:
         """A process that takes a call at once."""
@@ -156,6 +213,18 @@ class StdioUpstream:
     async def _try(self, key: _Key) -> Child | NotSent:
         try:
             await self._wait_after_trouble(key)
+        except NotSent as error:
+            return error
+        era = self._greeter.era
+        outcome = await self._begin(key)
+        if isinstance(outcome, NotSent) and self._greeter.era not in (era, None):
+            outcome = await self._begin(key)  # what is known by now was not known to the first start
+        if isinstance(outcome, NotSent) and not outcome.busy:
+            self._note_trouble(key, str(outcome))
+        return outcome
+
+    async def _begin(self, key: _Key) -> Child | NotSent:
+        try:
             await self._make_room()
         except NotSent as error:
             return error
@@ -163,11 +232,11 @@ class StdioUpstream:
         child = Child(link, self._command, self._bounds.idle_s, self._telemetry, self._hooks)
         self._children[link.session_id or ""] = child
         try:
-            await child.begin(initialize(self.next_id(), key[1]))
+            await child.begin(self._greeter.greet(key[1]))
         except NotSent as error:
-            self._note_trouble(key, str(error))
             return error
-        self._current.setdefault(key, []).append(child)
+        self._current.setdefault((child.link.owner, child.link.capabilities), []).append(child)
+        self._started.set()
         return child
 
     async def _wait_after_trouble(self, key: _Key) -> None:

@@ -281,6 +281,8 @@ def serve(message: dict) -> None:
         answer(message, {"tools": listed, "nextCursor": "more"})
     elif method == "tools/call":
         CALLS.get(message["params"]["name"], echo)(message, message["params"].get("arguments", {}))
+    elif "id" in message and MODE != "silent":
+        say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 
 
 def main() -> None:
