@@ -51,9 +51,12 @@ class Connections:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._pooled: aiohttp.ClientSession | None = None
         self._single: aiohttp.ClientSession | None = None
+        self._closed = False
 
     def client(self, *, pooled: bool) -> aiohttp.ClientSession:
-        """Connections that are kept for later requests, or one that is used once."""
+        """Connections that are kept for later requests, or one that is used once. Raises NotSent once all are closed."""
+        if self._closed:
+            raise NotSent("upstream_down", "the gateway is stopping", again=False)
         if pooled:
             if self._pooled is None:
                 self._pooled = _client(aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S), self._timeout)
@@ -72,6 +75,7 @@ class Connections:
 
     async def close(self) -> None:
         """Closes all."""
+        self._closed = True
         for client in (self._pooled, self._single):
             if client is not None:
                 await client.close()
@@ -226,7 +230,7 @@ class Exchange:
                     answer = await self._read_stream(response, again, link, call, ears, asked)
                     if answer is not None:
                         return answer
-            except (aiohttp.ClientError, OSError, TimeoutError):
+            except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
                 pass  # asked for again, so often
             empty = empty + 1 if again.last_id in (None, last_id) else 0
             last_id, retry_s = again.last_id or last_id, _retry_s(again, retry_s)
