@@ -54,7 +54,7 @@ class Connections:
         self._closed = False
 
     def client(self, *, pooled: bool) -> aiohttp.ClientSession:
-        """Connections that are kept for later requests, or one that is used once. Raises NotSent once all are closed."""
+        """Connections that are kept for later requests, or one that is used once. Raises NotSent after `close`."""
         if self._closed:
             raise NotSent("upstream_down", "the gateway is stopping", again=False)
         if pooled:
