@@ -81,7 +81,10 @@ class Greeter:
             greeting = asyncio.ensure_future(self._legacy(exchange, capabilities))
             greeting.add_done_callback(_heed)
             await asyncio.wait({asking, greeting}, return_when=asyncio.FIRST_COMPLETED)
-            if not greeting.done() and asking.result() is not None:
+            if _failed(greeting):
+                await asyncio.wait({asking}, timeout=discovery.PROBE_S)
+            greets_back = greeting.done() and not _failed(greeting)
+            if asking.done() and not _failed(asking) and asking.result() is not None and not greets_back:
                 self.era, self._sure = Era.MODERN, True
                 raise NotSent("upstream_down", _LATE, again=True)
             return await greeting
@@ -122,6 +125,10 @@ class Greeter:
     def _forget(self) -> None:
         if not self._fixed:
             self.era, self._sure = None, False
+
+
+def _failed(one: "asyncio.Future[Any]") -> bool:
+    return one.done() and one.exception() is not None
 
 
 def _heed(one: "asyncio.Future[Any]") -> None:

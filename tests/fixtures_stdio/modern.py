@@ -258,8 +258,6 @@ class Stdio:
             if running is not None:
                 running.cancel()
         elif "id" in message and "method" in message:
-            if self.mode == "late" and message["method"] == "server/discover":
-                return
             self.running[message["id"]] = asyncio.ensure_future(self.serve(message))
 
     async def run(self) -> None:
@@ -272,8 +270,11 @@ class Stdio:
                 message = json.loads(line)
                 seen.write(json.dumps({"pid": os.getpid(), "message": message}).encode() + b"\n")
                 held.append(message)
-                if self.mode == "slow-start" and [one["method"] for one in held] == ["server/discover"]:
-                    continue  # reads nothing before it is ready, which is when it has been greeted twice
+                if self.mode in ("slow-start", "slow-start-reversed") and not (self.folder / "started").exists():
+                    if len(held) == 1:
+                        continue  # reads nothing before it is ready, which is when it has been greeted twice
+                    (self.folder / "started").touch()
+                    held = held[:: -1 if self.mode.endswith("reversed") else 1]
                 for one in held:
                     self.take(one)
                 held = []

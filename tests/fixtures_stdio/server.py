@@ -274,6 +274,8 @@ def initialize(message: dict) -> None:
 
 def serve(message: dict) -> None:
     method = message.get("method")
+    if MODE == "strict" and method == "server/discover":
+        os._exit(8)
     if method == "initialize":
         initialize(message)
     elif method == "tools/list":

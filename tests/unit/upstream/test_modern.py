@@ -270,7 +270,7 @@ async def answering(response):
     """What a URL speaks that answers so."""
     app = web.Application()
     app.router.add_post("/mcp", response)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
