@@ -99,7 +99,7 @@ class Modern:
         if method == "subscriptions/listen":
             return await self.listen(message, tell)
         if method == "tools/call":
-            tool = getattr(self, f"tool_{params['name']}", self.tool_echo)
+            tool = getattr(self, f"tool_{params['name'].removeprefix('plain_')}", self.tool_echo)
             return await tool(message, params.get("arguments", {}), tell)
         raise RefusedError(-32601, "Method not found")
 
@@ -132,6 +132,9 @@ class Modern:
     async def tool_gate(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
         await self.pass_gate(arguments["name"])
         return said(f"through {arguments['name']}")
+
+    async def tool_wait(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+        return await self.tool_slow(message, arguments, tell)
 
     async def tool_slow(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
         """Begins its stream, then waits."""
