@@ -158,6 +158,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-WAKE": Entry("a lost wake-up costs time and nothing else", OWN),
     "OWN-ADOPT": Entry("the embedded server outlives a killed gateway and is adopted by the next", OWN),
     "OWN-LIMITS": Entry("bad input gets the right error and changes nothing", OWN),
+    "OWN-ERA": Entry("the era of an upstream is found out once, and old servers are none the worse for it", OWN),
     "OWN-APART": Entry("no principal meets another one's process of a stdio upstream", OWN),
     "OWN-EXIT": Entry("a process that ends fails its calls at once and tells how it ended", OWN),
     "OWN-ORPHANS": Entry("whatever ends the gateway, nothing of the servers that it ran is left", OWN),

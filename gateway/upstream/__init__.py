@@ -2,6 +2,10 @@
 
 port   what the loops ask of an upstream
 http   MCP over streamable HTTP, revisions with a handshake
-stdio  MCP over the standard streams of child processes, likewise; `child`, `process`, `keeper`, `lines`, `stderr`
-       are its parts
+modern the same for revision 2026-07-28, without handshake and sessions; `schemas` which arguments go into headers
+eras   a server at one URL in whichever of the two it speaks; `discovery` is the question
+rounds requests whose server may answer with questions, sent again with the answers
+stdio  MCP over the standard streams of child processes, in both eras; `greeting` finds out which; `child`, `waiting`,
+       `process`, `keeper`, `lines`, `stderr` are its parts
+once   work that several callers want at the same time
 """

@@ -27,7 +27,7 @@ from gateway.wire.jsonrpc import Members, Notification, Response, text, write
 from gateway.wire.mirrored import mirrored
 from gateway.wire.modern_client import Discovered
 
-_MAY_ACT: Final = frozenset({"tools/call", "prompts/get", "resources/read", modern_client.LISTEN})
+_MAY_ACT: Final = frozenset({"tools/call", "prompts/get", modern_client.LISTEN})
 """What goes over a connection that is used once."""
 _LEARN_S: Final = 5.0
 _MOST_PAGES: Final = 50

@@ -1,6 +1,7 @@
 """A gateway in front of a server of revision 2026-07-28, over HTTP and over stdio, for clients of both eras."""
 
 import asyncio
+import io
 import json
 from pathlib import Path
 
@@ -34,9 +35,15 @@ POLICY = {
 class Site:
     """A gateway behind which the modern test server runs."""
 
-    def __init__(self, server: ModernServer | Stdio, client: Client) -> None:
+    def __init__(self, server: ModernServer | Stdio, client: Client, log: io.StringIO) -> None:
         self.server = server
         self.client = client
+        self.log = log
+
+    def said(self, event: str) -> list[dict]:
+        """What was logged."""
+        entries = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [entry for entry in entries if entry["event"] == event]
 
     def closed(self) -> list[int]:
         """The requests of which the server knows that nobody waits for them."""
@@ -51,13 +58,13 @@ async def site(request, redis, server, tmp_path: Path, http):
     if request.param == "stdio":
         over_stdio = StdioSite(server.url, tmp_path, http, MODERN_SERVER)
         over_stdio.policy = POLICY
-        yield Site(over_stdio.stdio, await over_stdio.start())
+        yield Site(over_stdio.stdio, await over_stdio.start(), over_stdio.log.stream)
         await over_stdio.stop()
         assert over_stdio.log.said("fault") == []
         return
     async with ModernServer() as running:
         harness = Harness(server.url, running, http)
-        yield Site(running, await harness.start(POLICY))
+        yield Site(running, await harness.start(POLICY), harness.log)
         running.close_gates()
         for gateway in harness.gateways:
             await gateway.stop()
@@ -160,6 +167,8 @@ class TestModernClient:
         await status_of(site.client, task_id, "cancelled")
         (call,) = sent(site)
         await eventually(lambda: asyncio.sleep(0, site.closed() == [call["id"]]))
+        assert site.said("transition")[-1]["cause"] == "graceover"
+        assert site.said("upstream_failed") == []
 
     @requirement("TX-HTTP-7")
     async def test_a_plain_call_whose_client_leaves_is_cancelled(self, site):
@@ -242,3 +251,36 @@ class TestLegacyClient:
         await site.client.initialize("2025-03-26")
         answer = await site.client.legacy_call("echo", {"a": 1})
         assert (heard(answer.result), b"resultType" in answer.body) == ({"a": 1}, False)
+
+
+@pytest.fixture
+async def modern(redis, server, http):
+    """A server over HTTP, and gateways in front of it that are told its era."""
+    async with ModernServer() as running:
+        harness = Harness(server.url, running, http)
+        yield running, harness
+        running.close_gates()
+        for gateway in harness.gateways:
+            await gateway.stop()
+
+
+async def test_an_era_that_is_written_down_is_not_asked_for(modern):
+    running, harness = modern
+    told = await harness.start(POLICY, era="modern")
+    assert heard((await told.call("plain", {"a": 1})).result) == {"a": 1}
+    wrong = await harness.start(POLICY, era="legacy")
+    assert (await wrong.call("plain")).error["code"] == 50202
+    assert [message["method"] for message in running.seen].count("server/discover") == 1
+
+
+async def test_a_gateway_behind_a_gateway_is_a_modern_server(modern, http):
+    running, harness = modern
+    first = await harness.start(POLICY)
+    behind = Harness(harness.store_url, running, http)
+    behind.upstream = type("Front", (), {"url": first.url})
+    second = await behind.start({**POLICY, "tools": []}, names=("second",))
+    done = await status_of(second, await created(second, "plain", {"a": 1}), "completed")
+    assert heard(done["result"]) == {"a": 1}
+    assert running.sent("initialize") == []
+    for gateway in behind.gateways:
+        await gateway.stop()

@@ -343,6 +343,7 @@ class TestBothEras:
         assert len(server.sent("server/discover")) == 1
         assert server.sent("initialize") == []
 
+    @requirement("OWN-ERA")
     async def test_speaks_to_an_old_one_with_one_question_more(self, legacy, made):
         upstream = made.both(legacy.url)
         links = await asyncio.gather(*(upstream.open(owner) for owner in (ALICE, BOB, ALICE)))
@@ -353,6 +354,7 @@ class TestBothEras:
         ids = [message["id"] for message in legacy.seen if "id" in message]
         assert len(set(ids)) == len(ids)
 
+    @requirement("OWN-ERA")
     async def test_a_silent_server_is_waited_for_once(self, legacy, made, monkeypatch):
         async def silent(request):
             message = json.loads(await request.read())

@@ -9,6 +9,7 @@ import pytest
 from gateway.upstream import discovery
 from gateway.upstream.port import NotSent
 from gateway.wire.errors import Era
+from tests.requirements import requirement
 from tests.stdio_server import ALICE, BOB, MODERN_SERVER, Stdio, call_of, text_of
 
 CAN = '{"elicitation":{}}'
@@ -26,12 +27,14 @@ async def ask(upstream, link, tool, **arguments):
 
 
 class TestOld:
+    @requirement("OWN-ERA")
     async def test_a_server_is_asked_once_for_all_principals(self, make, stdio):
         upstream = make()
         links = await asyncio.gather(*(upstream.open(owner) for owner in (ALICE, BOB)))
         assert {link.version for link in links} == {"2025-06-18"}
         assert stdio.methods().count("server/discover") == 1
 
+    @requirement("OWN-ERA")
     async def test_a_server_that_answers_nothing_is_waited_for_once(self, make, stdio, monkeypatch):
         monkeypatch.setattr(discovery, "PROBE_S", 0.2)
         upstream = make("silent")
@@ -41,6 +44,7 @@ class TestOld:
         assert stdio.methods().count("server/discover") <= 2
         assert stdio.methods().count("initialize") == 3
 
+    @requirement("OWN-ERA")
     async def test_a_server_that_ends_when_it_is_asked_is_started_again(self, make, stdio, log):
         upstream = make("strict")
         assert (await upstream.open(ALICE)).version == "2025-06-18"
