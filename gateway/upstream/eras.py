@@ -28,15 +28,16 @@ class BothEras:
 
     async def open(self, owner: Owner, capabilities: str = NO_CAPABILITIES, client: str = "") -> Link:
         """A session, or in the modern era what requests say of the principal. Raises NotSent."""
-        if self._chosen is None and (failure := await self._choosing()) is not None:
-            raise NotSent(failure.reason, str(failure), again=failure.again)
-        chosen = self._chosen or self._legacy
+        chosen = await self._speaker()
         try:
             return await chosen.open(owner, capabilities, client)
         except NotSent as error:
-            if not error.busy and self._chosen is chosen:
-                self._chosen = None
-            raise
+            if error.busy:
+                raise
+            self._forget(chosen)
+            if error.reason != "upstream_bad" or (other := await self._speaker()) is chosen:
+                raise
+        return await other.open(owner, capabilities, client)
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
@@ -68,6 +69,16 @@ class BothEras:
         await self._choosing.over()
         await self._legacy.close()
         await self._modern.close()
+
+    async def _speaker(self) -> HttpUpstream | ModernUpstream:
+        """Who speaks the era of the server. Raises NotSent where it cannot be found out."""
+        if self._chosen is None and (failure := await self._choosing()) is not None:
+            raise NotSent(failure.reason, str(failure), again=failure.again)
+        return self._chosen or self._legacy
+
+    def _forget(self, chosen: HttpUpstream | ModernUpstream) -> None:
+        if self._chosen is chosen:
+            self._chosen = None
 
     def _of(self, link: Link) -> HttpUpstream | ModernUpstream:
         return self._modern if link.version in MODERN_VERSIONS else self._legacy

@@ -41,13 +41,12 @@ async def probe(connections: Connections, call_id: int) -> Discovered | None:
     Raises NotSent where the URL cannot be reached, or where the server is modern and of no use.
     """
     try:
-        async with asyncio.timeout(PROBE_S):
-            answer = await _post(connections, MODERN_VERSIONS[0], discover(call_id), {}, None, pooled=True)
+        answer = await _discovery(connections, call_id)
     except NotSent as error:
         if error.reason == "upstream_down":
             raise
         return None
-    except (OutcomeUnknown, TimeoutError):
+    except OutcomeUnknown:
         return None
     return meant(answer)
 
@@ -167,20 +166,19 @@ class ModernUpstream:
 
     async def _discover(self) -> Discovered | NotSent:
         try:
-            found = await probe(self._connections, self.next_id())
+            found = meant(await _discovery(self._connections, self.next_id()))
         except NotSent as error:
             return error
-        if found is None:
-            return NotSent("upstream_bad", "the upstream did not answer server/discover", again=True)
+        except OutcomeUnknown as error:
+            return NotSent(error.reason, f"{error} (of server/discover)", again=True)
         self.found = found
-        return found
+        return found or NotSent("upstream_bad", "the upstream does not speak 2026-07-28", again=False)
 
     async def _learn(self) -> None:
         """Reads the list of tools, as far as it can be had in time; without it the server refuses what it misses."""
         found = self.found
         version = MODERN_VERSIONS[0] if found is None else found.version
         cursor: Raw | None = None
-        self._schemas.complete = True  # asked once; a refusal of the server has it asked again
         try:
             async with asyncio.timeout(_LEARN_S):
                 for _ in range(_MOST_PAGES):
@@ -193,6 +191,8 @@ class ModernUpstream:
                         return
         except (NotSent, OutcomeUnknown, TimeoutError):
             return
+        finally:
+            self._schemas.complete = True  # asked once; a refusal of the server has it asked again
 
 
 def _relay(on_note: OnNote, heard: asyncio.Event) -> OnNote:
@@ -203,6 +203,15 @@ def _relay(on_note: OnNote, heard: asyncio.Event) -> OnNote:
             on_note(told)
 
     return relay
+
+
+async def _discovery(connections: Connections, call_id: int) -> Response:
+    """What the server says to `server/discover`. Raises NotSent or OutcomeUnknown."""
+    try:
+        async with asyncio.timeout(PROBE_S):
+            return await _post(connections, MODERN_VERSIONS[0], discover(call_id), {}, None, pooled=True)
+    except TimeoutError as error:
+        raise OutcomeUnknown("upstream_down", f"the upstream did not answer within {PROBE_S:.0f} s") from error
 
 
 async def _post(

@@ -270,6 +270,13 @@ async def test_a_server_that_has_nothing_to_tell_is_not_listened_to(site, link):
     assert sent(site, "subscriptions/listen") == []
 
 
+async def test_a_server_that_refuses_is_not_asked_again(site, link):
+    uris = ["refuse:x"]
+    async with asyncio.timeout(10):
+        await site.upstream.listen(link, print, accept, resources=uris)
+    assert len(sent(site, "subscriptions/listen")) == 1
+
+
 async def test_principals_do_not_hear_of_each_other(site):
     first, second = await site.upstream.open(ALICE, CAN), await site.upstream.open(BOB)
     await perform(site, first, "echo", a=1)

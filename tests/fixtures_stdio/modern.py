@@ -114,9 +114,11 @@ class Modern:
         return {**hints, "tools": [region, {"name": "broken", "inputSchema": BROKEN}]}
 
     async def listen(self, message: dict[str, Any], tell: Tell) -> dict[str, Any]:
-        queue = self.subscriptions[message["id"]] = asyncio.Queue()
         mark = {"_meta": {SUBSCRIPTION: message["id"]}}
         wanted = message["params"]["notifications"]
+        if "refuse:x" in wanted.get("resourceSubscriptions", ()):
+            raise RefusedError(-32601, "Method not found")
+        queue = self.subscriptions[message["id"]] = asyncio.Queue()
         told = {"notifications": wanted, **mark}
         await tell({"method": "notifications/subscriptions/acknowledged", "params": told})
         try:

@@ -235,6 +235,24 @@ class TestAnswers:
         assert (caught.value.reason, len(set(attempts))) == ("upstream_bad", 2)
 
 
+class TestListening:
+    @pytest.mark.parametrize(("status", "attempts"), [(405, 1), (503, 3), (429, 3)])
+    async def test_goes_on_while_the_server_may_come_back(self, server, made, monkeypatch, status, attempts):
+        monkeypatch.setattr(modern, "_RETRY_S", 0.01)
+
+        async def refuse(_, message):
+            return web.Response(status=status) if message["method"] == "subscriptions/listen" else None
+
+        server.fault = refuse
+        upstream = made.modern(server.url)
+        listening = asyncio.ensure_future(upstream.listen(await upstream.open(ALICE), print, None))
+        await server.until(lambda: len(server.sent("subscriptions/listen")) == attempts)
+        if attempts == 1:
+            async with asyncio.timeout(10):
+                await listening
+        listening.cancel()
+
+
 class TestDiscovery:
     async def test_is_shared_by_all_and_repeated_after_a_failure(self, server, made):
         async def fail(_, message):
@@ -249,6 +267,26 @@ class TestDiscovery:
         server.fault = None
         await asyncio.gather(*(upstream.open(owner) for owner in (ALICE, BOB, ALICE)))
         assert len(server.seen) == 3
+
+    async def test_that_is_refused_says_how(self, server, made):
+        async def refuse(_, message):
+            return web.Response(status=401)
+
+        server.fault = refuse
+        with pytest.raises(NotSent, match="refused with HTTP 401"):
+            await made.modern(server.url).open(ALICE)
+        with pytest.raises(NotSent, match="refused with HTTP 401"):
+            await made.both(server.url).open(ALICE)
+
+    async def test_takes_no_longer_than_it_may(self, server, made, monkeypatch):
+        async def silent(_, message):
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(modern, "PROBE_S", 0.05)
+        server.fault = silent
+        with pytest.raises(NotSent, match="did not answer within") as caught:
+            await made.modern(server.url).open(ALICE)
+        assert (caught.value.reason, caught.value.again) == ("upstream_down", True)
 
     async def test_of_a_modern_server_without_a_common_version_is_not_repeated(self, server, made):
         server.modern.versions = ["2031-01-01"]
@@ -381,9 +419,9 @@ class TestBothEras:
         server.fault = old
         with pytest.raises(NotSent):
             await perform(upstream, "echo")
-        with pytest.raises(NotSent):
-            await upstream.open(ALICE)
         assert (await upstream.open(ALICE)).version == "2025-06-18"
+        server.fault = None
+        assert (await upstream.open(BOB)).version == "2026-07-28"
 
     async def test_a_server_that_is_not_there_is_asked_again(self, made):
         upstream = made.both("http://127.0.0.1:9/mcp")
