@@ -259,7 +259,7 @@ class Runner:
             await asyncio.wait(
                 {performing, stopping}, timeout=self._time_left(running.operation), return_when=asyncio.FIRST_COMPLETED
             )
-            if performing.done():
+            if performing.done() and not running.input_expired:
                 return self._outcome(performing, running)
             await upstream.cancel(link, call)
             if running.input_expired:
@@ -267,7 +267,9 @@ class Runner:
             if not stopping.done():
                 return engine.Overdue(), work.DEADLINE
             await asyncio.wait({performing}, timeout=self._limits.cancel_grace_s)
-            return self._outcome(performing, running) if performing.done() else (engine.GraceOver(), work.LOST)
+            if not performing.done() or isinstance(performing.exception(), OutcomeUnknown):
+                return engine.GraceOver(), work.LOST  # where closing its stream cancels a call, no answer can come
+            return self._outcome(performing, running)
         finally:
             stopping.cancel()
             performing.cancel()

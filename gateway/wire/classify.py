@@ -30,7 +30,7 @@ METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
 
-_NAMED: Final[Mapping[str, str]] = {
+NAMED: Final[Mapping[str, str]] = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -152,7 +152,7 @@ def _header_mismatch(headers: Headers, message: Request, meta: Members) -> Rejec
     for name, value in expected.items():
         if _first(headers, name) is None or _first(headers, name) != value:
             return Reject("headers", f"Header mismatch: {name} does not equal the body's value")
-    parameter = _NAMED.get(message.method)
+    parameter = NAMED.get(message.method)
     if parameter is None:
         return None
     named = text(message.params.get(parameter))

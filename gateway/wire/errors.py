@@ -67,6 +67,7 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "deadline": _Row(50401, 50401),
     "expired_input": _Row(50402, 50402),
     "cancelled": _Row(49901, 49901),
+    "input_refused": _Row(49902, 49902),
     "upstream_down": _Row(50201, 50201, retryable=True),
     "upstream_bad": _Row(50202, 50202),
     "internal": _Row(INTERNAL_ERROR, INTERNAL_ERROR),
