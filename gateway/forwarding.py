@@ -225,14 +225,13 @@ async def _open(endpoint: Endpoint, caller: Caller) -> Link:
 
 async def _until_paused(running: "asyncio.Task[Reply]", paused: asyncio.Event, outbox: Outbox) -> Reply:
     """The answer, or the end of a stream that is to be asked for again, because the upstream has ended its own so."""
-    pausing = asyncio.ensure_future(paused.wait())
-    try:
-        await asyncio.wait({running, pausing}, return_when=asyncio.FIRST_COMPLETED)
-        if not running.done() and outbox.begun:
-            return Reply(200, b"")
-        return await running
-    finally:
-        pausing.cancel()
+    for event in (paused, outbox.begun):
+        waiting = asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+    return await running if running.done() else Reply(200, b"")
 
 
 async def _ended(performing: "asyncio.Future[Response]") -> None:

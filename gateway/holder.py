@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.core import engine
@@ -70,7 +70,12 @@ class Holder:
                 if verdict is Verdict.OK:
                     self._told(held, "send", verdict)
                     return True
-                if verdict in (Verdict.FENCED, Verdict.GONE, Verdict.EXPIRED):
+                if verdict is Verdict.EXPIRED:
+                    # Nobody is left who could be told, and nothing has left: the operation is over before it began.
+                    held.pair = replace(held.pair, task=None)
+                    await self.finish(held, engine.Unsend(), b"")
+                    return False
+                if verdict in (Verdict.FENCED, Verdict.GONE):
                     return False
                 held.pair = await self.store.load(held.ref)
             except StoreAway:

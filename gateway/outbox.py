@@ -35,7 +35,7 @@ class Outbox:
         self._lasts_ms = int((lasts_s + REPLAY_S) * 1000)
         self._kept: asyncio.Queue[bytes] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
-        self.begun = False
+        self.begun = asyncio.Event()
         self._count = 0
         self._size = 0
         self.notes: asyncio.Queue[Outgoing] = asyncio.Queue()
@@ -47,7 +47,7 @@ class Outbox:
 
     async def begin(self) -> str:
         """The stream is opened; the id of its first event."""
-        self.begun = True
+        self.begun.set()
         self._open()
         return f"{self._name}.0"
 

@@ -22,7 +22,8 @@ class Pending:
 
     `streamed` tells whether it may take long enough to be written as an event stream, `at_once` that it is a stream in
     any case. `preamble` gives the id of the event that such a stream begins with, once it is known that there is one;
-    None begins it without. An answer without a body ends a stream that is to be asked for again.
+    None begins it without. An answer without a body ends a stream that is to be asked for again. `good_for_s` is how
+    long the stream may be open, None for as long as it takes: whoever it is for asks again with a fresh token.
     """
 
     answer: "asyncio.Task[Reply]"
@@ -31,6 +32,7 @@ class Pending:
     at_once: bool = False
     preamble: Callable[[], Awaitable[str | None]] | None = None
     notes: "asyncio.Queue[Outgoing]" = field(default_factory=asyncio.Queue)
+    good_for_s: float | None = None
 
 
 def emitter(notes: "asyncio.Queue[Outgoing]") -> Callable[[bytes], None]:

@@ -1,6 +1,7 @@
 """Where it is remembered which upstream session belongs to which client session."""
 
 from collections.abc import Awaitable
+from math import inf
 from typing import TypeVar
 
 from gateway.core.model import Owner
@@ -26,6 +27,11 @@ class StoredPins:
     async def keep(self, owner: Owner, client: str, pin: bytes) -> bytes:
         """Keeps it, or gives what somebody else kept before."""
         return await _stored(self._streams.keep_pin(owner, client, pin, self._idle_ms))
+
+    async def unused_s(self, owner: Owner, client: str) -> float:
+        """For how many seconds nobody has asked for it; infinite where nothing is kept."""
+        left_ms = await _stored(self._streams.pin_left_ms(owner, client))
+        return inf if left_ms is None else max(0, self._idle_ms - left_ms) / 1000
 
     async def drop(self, owner: Owner, client: str, pin: bytes) -> None:
         """Forgets it, unless something else took its place."""

@@ -91,15 +91,25 @@ class Service:
                 speech = Speech(Era.LEGACY, session.version, session_id)
                 caller = Caller(principal, owner, speech, session.version, session.capabilities)
                 listen = partial(self._hearing.session, endpoint, caller)
-                return self._legacy.session(owner, session_id, session, may_read, listen)
+                opened = self._legacy.session(owner, session_id, session, may_read, listen)
+                opened.good_for_s = self._seconds_left(principal)
+                return opened
             found = await self._legacy.resume(owner, session_id, session, event_id, may_read)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)
+        if found is not None:
+            found.good_for_s = self._seconds_left(principal)
         if found is None:
             return reply.refusal(
                 None, Reject("invalid_request", "Last-Event-ID is not known: send the request anew"), Era.LEGACY
             )
         return found
+
+    def _seconds_left(self, principal: Principal) -> float | None:
+        """How long the principal's token is good for."""
+        if principal.expires_ms is None:
+            return None
+        return max(0, principal.expires_ms - self._records.store.now()) / 1000
 
     def drain(self) -> None:
         """Ends every stream: those that wait for a result can be resumed on another replica."""
@@ -196,7 +206,9 @@ class Service:
             case want.GetResult():
                 if task.terminal or polled.session is None:
                     return final_2025(intent.id, task, polled.body)
-                return self._legacy.result(intent.id, ref, task, caller.speech.session or "", polled.session)
+                waited = self._legacy.result(intent.id, ref, task, caller.session, polled.session)
+                waited.good_for_s = self._seconds_left(caller.principal)
+                return waited
             case want.CancelTask():
                 return await self._cancel(endpoint, caller, intent, ref, task)
             case want.UpdateTask():

@@ -71,6 +71,10 @@ class Client:
     async def call(self, tool, arguments=None, **options) -> Answer:
         return await self.modern("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
 
+    async def call_raw(self, tool, *, meta, **options) -> Answer:
+        """A modern call that says more about itself."""
+        return await self.modern("tools/call", {"name": tool, "arguments": {}, "_meta": meta}, **options)
+
     async def initialize(self, version="2025-11-25", capabilities=None) -> Answer:
         declared = capabilities or {}
         params = {"protocolVersion": version, "capabilities": declared, "clientInfo": {"name": "t", "version": "1"}}

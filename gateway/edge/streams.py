@@ -47,8 +47,12 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     await response.prepare(request)
     event = None if pending.preamble is None else await pending.preamble()
     await response.write(sse.KEEP_ALIVE if event is None else sse.primer(event))
+    loop = asyncio.get_running_loop()
+    end = None if pending.good_for_s is None else loop.time() + pending.good_for_s
     while not pending.answer.done():
-        note = await _note(pending, keep_alive_s)
+        if end is not None and end <= loop.time():
+            return await _cut(response, pending)
+        note = await _note(pending, keep_alive_s if end is None else min(keep_alive_s, end - loop.time()))
         if note is not None or not pending.answer.done():
             await response.write(sse.KEEP_ALIVE if note is None else sse.message(note.body, note.event_id))
     while not pending.notes.empty():
@@ -59,6 +63,15 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     with suppress(ConnectionError):
         await response.write_eof()
     return response, reply
+
+
+async def _cut(response: web.StreamResponse, pending: Pending) -> tuple[web.StreamResponse, Reply]:
+    """Ends a stream whose client's token has expired. What it waited for goes on."""
+    pending.close()
+    await response.write(sse.RETRY)
+    with suppress(ConnectionError):
+        await response.write_eof()
+    return response, Reply(200, b"", reason="unauthenticated")
 
 
 async def _note(pending: Pending, timeout_s: float) -> Outgoing | None:

@@ -147,6 +147,11 @@ class StreamStore:
         found = await self._store.call("GETEX", self._keys.pin(owner, client), "PX", idle_ms)
         return None if found is None else bytes(found)
 
+    async def pin_left_ms(self, owner: Owner, client: str) -> int | None:
+        """How long the upstream session of a client session is still remembered; None if it is not."""
+        left = int(await self._store.call("PTTL", self._keys.pin(owner, client)))
+        return None if left < 0 else left
+
     async def keep_pin(self, owner: Owner, client: str, pin: bytes, idle_ms: int) -> bytes:
         """Keeps the upstream session of a client session, unless there is one; the one that counts."""
         found = await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "GET", "PX", idle_ms)

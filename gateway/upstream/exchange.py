@@ -28,6 +28,8 @@ _HTTP_ACCEPTED: Final = 202
 _HTTP_NOT_FOUND: Final = 404
 _HTTP_TOO_MANY: Final = 429
 _HTTP_SERVER_ERROR: Final = 500
+_AGAIN: Final = frozenset({409, _HTTP_TOO_MANY})
+"""A stream that is refused so may be had later: 409 tells that the one before has not ended yet."""
 _KEEP_ALIVE_S: Final = 4.0
 """Below the five seconds after which common servers close an idle connection."""
 _RETRY_S: Final = 1.0
@@ -144,7 +146,7 @@ class Exchange:
                     async with self._get(link, last_id) as response:
                         if response.status == _HTTP_NOT_FOUND:
                             raise SessionEnded
-                        if _HTTP_OK < response.status < _HTTP_SERVER_ERROR and response.status != _HTTP_TOO_MANY:
+                        if _HTTP_OK < response.status < _HTTP_SERVER_ERROR and response.status not in _AGAIN:
                             return
                         if response.status == _HTTP_OK:
                             await self._hear(response, reader, link, (on_note, on_request), asked)

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
@@ -52,6 +52,10 @@ class HttpUpstream:
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._touch_s = session_idle_s / 4
+        self._touched: dict[Link, float] = {}
+        self._toucher: asyncio.Task[None] | None = None
+        self._clock = clock
         self._ids = itertools.count(1) if ids is None else ids
 
     def next_id(self) -> int:
@@ -62,7 +66,7 @@ class HttpUpstream:
         """The session; callers that come together share one handshake. Raises NotSent."""
         key = (owner, capabilities, client)
         link = self._links.find(key)
-        if link is not None:
+        if link is not None and await self._still(link):
             return link
         opening = self._opening.get(key)
         if opening is None:
@@ -79,7 +83,7 @@ class HttpUpstream:
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         pooled = call.method not in HAS_EFFECT
-        with self._links.using(link):
+        with self._using(link):
             try:
                 response, _ = await self._exchange.post(link, call, on_note, on_request, pooled=pooled)
             except SessionEnded:
@@ -104,7 +108,7 @@ class HttpUpstream:
         resources: Sequence[str] = (),  # noqa: ARG002  # each was subscribed to before
     ) -> None:
         """Hears what belongs to no call. Raises NotSent when the session has ended."""
-        with self._links.using(link):
+        with self._using(link):
             try:
                 await self._exchange.listen(link, on_note, on_request)
             except SessionEnded:
@@ -119,6 +123,9 @@ class HttpUpstream:
 
     async def close(self) -> None:
         """Ends all sessions, but for those that other replicas may use."""
+        if self._toucher is not None:
+            self._toucher.cancel()
+            await asyncio.wait({self._toucher})
         for link in self._links:
             if not link.client:
                 self._let_go(link)
@@ -130,17 +137,20 @@ class HttpUpstream:
         try:
             link = await self._found(key)
             if link is None:
+                idle = {link: self._links.idle_s(link) for link in self._links}
                 leaving = self._links.make_room()
                 if leaving is None:
                     message = "all sessions at the upstream are busy: max_sessions"
                     return NotSent("upstream_down", message, again=True, busy=True)
                 for one in leaving:
-                    await self._forget(one)
-                    self._let_go(one)
+                    if not await self._used_elsewhere(one, idle[one]):
+                        await self._forget(one)
+                        self._let_go(one)
                 link = await self._pinned(await self._handshake(*key))
         except NotSent as error:
             return error
         self._links.add(link)
+        self._touched[link] = self._clock()
         return link
 
     async def _found(self, key: Key) -> Link | None:
@@ -164,8 +174,51 @@ class HttpUpstream:
             self._let_go(link)
         return kept
 
-    async def _lost(self, link: Link) -> None:
+    @contextmanager
+    def _using(self, link: Link) -> Iterator[None]:
+        """Something is under way, which other replicas must see as well."""
+        if link.client and self._pins is not None and (self._toucher is None or self._toucher.done()):
+            self._toucher = asyncio.ensure_future(self._touch_busy())
+        with self._links.using(link):
+            yield
+
+    async def _touch_busy(self) -> None:
+        """While something is under way in a client's session, no replica takes it for unused."""
+        while True:
+            await asyncio.sleep(self._touch_s)
+            for link in self._links.busy:
+                with suppress(NotSent):
+                    await self._still(link)
+
+    async def _still(self, link: Link) -> bool:
+        """Whether the session of a client is still the one that counts. Asked now and then. Raises NotSent."""
+        if not link.client or self._pins is None or link.session_id is None:
+            return True
+        now = self._clock()
+        if now < self._touched.get(link, -self._touch_s) + self._touch_s:
+            return True
+        self._touched[link] = now
+        pin = await self._pins.find(link.owner, link.client)
+        if pin is not None and unpinned(pin, link.owner, link.client) == link:
+            return True
+        self._drop(link)
+        return False
+
+    async def _used_elsewhere(self, link: Link, idle_s: float) -> bool:
+        """Whether another replica has used the session of a client after this one did; if in doubt, it has."""
+        if not link.client or self._pins is None:
+            return False
+        try:
+            return await self._pins.unused_s(link.owner, link.client) + self._touch_s < idle_s
+        except NotSent:
+            return True
+
+    def _drop(self, link: Link) -> None:
         self._links.drop(link)
+        self._touched.pop(link, None)
+
+    async def _lost(self, link: Link) -> None:
+        self._drop(link)
         await self._forget(link)
 
     async def _forget(self, link: Link) -> None:

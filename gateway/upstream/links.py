@@ -38,6 +38,15 @@ class Links:
             self._used[link] = self._clock()
         return link
 
+    def idle_s(self, link: Link) -> float:
+        """For how long nobody has used it here; nothing while something is under way."""
+        return 0.0 if self._busy.get(link) else self._clock() - self._used.get(link, self._clock())
+
+    @property
+    def busy(self) -> Iterator[Link]:
+        """Those on which something is under way."""
+        return iter(list(self._busy))
+
     def make_room(self) -> list[Link] | None:
         """The sessions to end so that one more may be opened; None if all are busy."""
         now = self._clock()

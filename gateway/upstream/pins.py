@@ -12,10 +12,13 @@ class Pins(Protocol):
     """Where that is remembered. Every method raises NotSent when the store is away."""
 
     async def find(self, owner: Owner, client: str) -> bytes | None:
-        """What was kept for this client session."""
+        """What was kept for this client session. Asking counts as use; what nobody uses for long is forgotten."""
 
     async def keep(self, owner: Owner, client: str, pin: bytes) -> bytes:
         """Keeps it, or gives what somebody else kept before."""
+
+    async def unused_s(self, owner: Owner, client: str) -> float:
+        """For how many seconds nobody has asked for it; infinite where nothing is kept."""
 
     async def drop(self, owner: Owner, client: str, pin: bytes) -> None:
         """Forgets it, unless something else took its place."""

@@ -122,6 +122,18 @@ async def test_a_subscription_ends_with_the_token(gateway, idp):
         assert (await stream.message(""))["result"]["resultType"] == "complete"
 
 
+@requirement("T25-SEC-2")
+@pytest.mark.parametrize("of_task", [False, True])
+async def test_a_stream_of_a_session_ends_with_the_token_and_is_had_again_with_a_fresh_one(gateway, idp, of_task):
+    client = await with_session(gateway, idp.token(exp=int(time.time()) + 2))
+    task_id = await client.task("gate", {"name": "a"})
+    async with result_of(client, task_id) if of_task else session_stream(client) as stream:
+        assert b"retry: " in await stream.end()
+    client.token = idp.token()
+    async with session_stream(client, stream.ids[-1] if of_task else None) as again:
+        assert again.status == 200
+
+
 @requirement("TX-NOT-4")
 async def test_a_subscription_shows_no_task_that_the_token_may_not_read(harness, auth, idp):
     tool = {"match": "gate", "task_support": "optional", "read_scopes": ["look"]}

@@ -90,6 +90,25 @@ async def test_a_cancellation_between_claim_and_send_sends_nothing(session, upst
     assert [call["params"]["name"] for call in upstream.calls()] == ["plain"]
 
 
+@requirement("OWN-SENT")
+async def test_a_record_that_expires_before_it_is_sent_leaves_nothing_open(session, upstream, redis, harness):
+    greet, claimed, expired = upstream._initialize, asyncio.Event(), asyncio.Event()
+
+    async def slow(message):
+        claimed.set()
+        await expired.wait()
+        return await greet(message)
+
+    upstream._initialize = slow
+    await harness.forget_upstream_sessions()
+    task_id = await session.task("echo")
+    await claimed.wait()
+    await redis.delete(*await redis.keys(f"*:t:*{task_id}"))
+    expired.set()
+    await eventually(lambda: records(redis, "o"), lambda found: [one["state"] for one in found] == ["dropped"])
+    assert upstream.calls() == []
+
+
 async def test_a_fault_of_ours_leaves_no_record_without_an_end(session, upstream, monkeypatch, harness):
     def broken(_):
         raise RuntimeError("CANARY")
