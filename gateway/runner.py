@@ -24,6 +24,7 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.wire import work
 from gateway.wire.errors import Reject
+from gateway.wire.intent import era_of
 
 _TICK_S: Final = 0.5
 _RECHECK_S: Final = 10.0
@@ -229,7 +230,7 @@ class Runner:
         settings, _ = site.policy.settings(running.operation.tool)
         call_id = site.upstream.next_id()
         wants_progress = task is not None and task.progress_token is not None
-        params = work.call_params(running.arguments, call_id if wants_progress else None)
+        params = work.call_params(running.arguments, call_id if wants_progress else None, era=era_of(link.version))
         call = Call(call_id, "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
         await self._holder.finish(running, command, body)

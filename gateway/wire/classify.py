@@ -29,6 +29,7 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
+PARAMETER_HEADER: Final = "mcp-param-"
 
 NAMED: Final[Mapping[str, str]] = {
     "tools/call": "name",
@@ -119,7 +120,10 @@ def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Reje
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
     level = text(meta.get(LOG_LEVEL_META_KEY))
-    speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level)
+    told = {name: values for name, values in headers.items() if name.startswith(PARAMETER_HEADER)}
+    speech = Speech(
+        Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level, parameters=told
+    )
     intent = _intent(_MODERN_METHODS, message)
     needed = message.method in _MAY_OMIT_NAME or (isinstance(intent, want.Listen) and intent.task_ids is not None)
     if needed and not declares:

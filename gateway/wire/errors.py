@@ -26,6 +26,15 @@ _RESERVED: Final = range(-32099, -32019)
 """Codes that only the modern revisions themselves may give a meaning; -32042 of 2025-11-25 is among them."""
 
 
+MEANT: Final[Mapping[int, int]] = {
+    HEADER_MISMATCH: 400,
+    MISSING_REQUIRED_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_PROTOCOL_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+"""Codes to which the modern revisions give an HTTP status of their own."""
+
+
 class Era(Enum):
     """Which family of revisions a request speaks: with a handshake and sessions, or with everything in each request."""
 

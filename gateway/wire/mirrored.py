@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
 
+from gateway.wire.classify import PARAMETER_HEADER, decode_header
 from gateway.wire.jsonrpc import Members, integer, members, text
 
 _ANNOTATION: Final = "x-mcp-header"
@@ -17,6 +19,8 @@ _DATA: Final = frozenset({"const", "enum", "default", "examples", "example", _AN
 """Keywords whose values are no schemas."""
 _BY_NAME: Final = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose values hold schemas under names of their own."""
+_SENDABLE: Final = re.compile(r"[\x20-\x7e\t]*")
+_NUMBER: Final = re.compile(r"-?\d{1,400}(?:\.\d{1,400})?(?:[eE][+-]?\d{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,40 @@ def mirrored(wanted: Sequence[Mirror], arguments: Raw | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def mismatch(wanted: Sequence[Mirror], arguments: Raw | None, given: Mapping[str, Sequence[str]]) -> str | None:
+    """TX-HTTP-2: which header of a call does not say what its arguments say, and how; None if all do.
+
+    `given` are headers by their lower-case names.
+    """
+    for mirror in wanted:
+        name = f"{PARAMETER_HEADER}{mirror.name.lower()}"
+        wrong = _differs(_found(arguments, mirror.path), given.get(name, ()))
+        if wrong is not None:
+            return f"{name} {wrong}"
+    return None
+
+
+def _differs(found: Raw | None, sent: Sequence[str]) -> str | None:
+    value = _text(found)
+    if len(sent) > 1:
+        return "was sent more than once"
+    if not sent:
+        return None if value is None else "is missing"
+    decoded = decode_header(sent[0]) if _SENDABLE.fullmatch(sent[0]) else None
+    if decoded is None:
+        return "holds invalid characters"
+    if value is None:
+        return "repeats an argument that there is not"
+    return None if value == decoded or _is_same_number(found, decoded) else "does not equal the argument"
+
+
+def _is_same_number(found: Raw | None, sent: str) -> bool:
+    written = "" if found is None else bytes(found).decode()
+    if not _NUMBER.fullmatch(sent) or not _NUMBER.fullmatch(written):
+        return False
+    return Decimal(written) == Decimal(sent)
+
+
 def _schemas(path: tuple[str, ...] | None, node: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
     """Every schema in a schema; `path` is None for those that are not reached by `properties` alone."""
     if isinstance(node, list):
@@ -97,10 +135,19 @@ def _wrong(path: tuple[str, ...] | None, node: Mapping[str, Any], found: Mapping
 
 
 def _value(arguments: Raw | None, path: Sequence[str]) -> str | None:
+    return _text(_found(arguments, path))
+
+
+def _found(arguments: Raw | None, path: Sequence[str]) -> Raw | None:
     found = arguments
     for name in path:
         inside: Members = (None if found is None else members(found)) or {}
         found = inside.get(name)
+    return found
+
+
+def _text(found: Raw | None) -> str | None:
+    """A value as a header says it; None for what no header can."""
     if found is None:
         return None
     written = bytes(found).decode()

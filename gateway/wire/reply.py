@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.wire import jsonrpc, tasks_2025, tasks_ext
-from gateway.wire.errors import Era, Reject
-from gateway.wire.jsonrpc import Members
+from gateway.wire import jsonrpc, tasks_ext
+from gateway.wire.errors import MEANT, Era, Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class Reply:
 
 
 ACCEPTED: Final = Reply(202, b"")
-_UNASKED: Final = Reject("input_refused", "the upstream asked something, and nobody can be asked during this call")
 
 
 def result(request_id: bytes, body: bytes, headers: Mapping[str, str] | None = None) -> Reply:
@@ -34,11 +32,8 @@ def result(request_id: bytes, body: bytes, headers: Mapping[str, str] | None = N
 
 
 def call_result(request_id: bytes, body: bytes, era: Era) -> Reply:
-    """The result of a plain call, as the era writes it. Questions of an upstream are no result."""
-    if _asks(body):
-        return refusal(request_id, _UNASKED, era)
-    write = tasks_ext.plain_result if era is Era.MODERN else tasks_2025.plain_result
-    return result(request_id, write(body))
+    """The result of a call of a tool, as the era writes it."""
+    return result(request_id, tasks_ext.plain_result(body) if era is Era.MODERN else body)
 
 
 def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
@@ -46,14 +41,15 @@ def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
     return Reply(200, jsonrpc.error(request_id, tasks_ext.error(body) if era is Era.MODERN else body), reason="error")
 
 
+def passed_error(request_id: bytes, body: bytes) -> Reply:
+    """An error of a modern upstream for a modern client: what their revision gives a meaning stays, with its status."""
+    status = MEANT.get(jsonrpc.integer((jsonrpc.members(body) or {}).get("code")) or 0)
+    if status is None:
+        return call_error(request_id, body, Era.MODERN)
+    return Reply(status, jsonrpc.error(request_id, body), reason="error")
+
+
 def refusal(request_id: bytes | None, reject: Reject, era: Era, *, status: int | None = None) -> Reply:
     """A refusal. `status` is for what is no request and so has no other way to be refused."""
     body = jsonrpc.refusal(request_id, reject, era)
     return Reply(status or reject.http(era), body, reason=reject.reason, data=reject.data)
-
-
-def _asks(body: bytes) -> bool:
-    if b"input_required" not in body:
-        return False
-    parts: Members = jsonrpc.members(body) or {}
-    return jsonrpc.text(parts.get("resultType")) == "input_required"

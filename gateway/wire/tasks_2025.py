@@ -61,11 +61,3 @@ def final_result(task: Task, body: bytes) -> bytes:
     meta[RELATED_TASK] = Raw(write({"taskId": task.id}))
     result["_meta"] = Raw(write(meta))
     return write(result)
-
-
-def plain_result(body: bytes) -> bytes:
-    """The result of a plain call: as it came, but without the `resultType` of a modern upstream."""
-    if b'"resultType"' not in body:
-        return body
-    result: Members = members(body) or {}
-    return body if result.pop("resultType", None) is None else write(result)

@@ -19,10 +19,7 @@ def legacy_list(body: bytes, version: str, support: Support) -> bytes:
     A tool of which `support` gives None is shown without: it may be a task all the same. What a modern upstream says
     of the list itself stays behind.
     """
-    result: Members = members(body) or {}
-    if result.pop("resultType", None) is not None:
-        for hint in passing.CACHE:
-            result.pop(hint, None)
+    result: Members = members(passing.legacy_result(body)) or {}
     shown = support if version == TASKS_2025 else None
     return write({**result, "tools": _each(result, shown)})
 
