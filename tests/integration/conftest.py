@@ -58,11 +58,12 @@ class Harness:
         drain_s=5.0,
         auth: Auth | None = None,
         public_url: str | None = None,
+        era: str = "auto",
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
         file = PolicyFile.model_validate(policy or POLICY)
-        upstreams = tuple(Upstream(name=name, url=self.upstream.url) for name in names)
+        upstreams = tuple(Upstream(name=name, url=self.upstream.url, era=era) for name in names)
         config = Config(
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),

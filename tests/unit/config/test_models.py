@@ -56,6 +56,7 @@ def test_every_key_has_its_documented_default():
             {
                 "name": "a",
                 "transport": "streamable-http",
+                "era": "auto",
                 "url": "http://h/mcp",
                 "headers": {},
                 "command": (),
@@ -266,6 +267,7 @@ def test_a_number_is_taken_down_to_its_least_value_and_no_further(model, key, le
         (Store, "sent_durability", ["local", "fsync", "replica"]),
         (Auth, "mode", ["none", "jwt"]),
         (Upstream, "transport", ["streamable-http", "sse", "auto"]),
+        (Upstream, "era", ["auto", "legacy", "modern"]),
         (Upstream, "session_scope", ["principal", "tenant", "shared"]),
     ],
 )
