@@ -6,25 +6,30 @@ for futures, so one that is cancelled or fails leaves the others alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.telemetry import Telemetry
+from gateway.upstream.belonging import Waiting, asking_alone, asking_task, concerned, meant_for
 from gateway.upstream.handshake import HANDSHAKE_S, greeted
 from gateway.upstream.lines import Lines, TooLong
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
 from gateway.upstream.process import Command, Process, Watch
 from gateway.upstream.stderr import log_errors
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Members, Notification, Request, Response
+from gateway.wire.theirs_2025 import related
 
 _HOLD_S: Final = 5.0
 """How long a session that was opened is kept for the call that it was opened for."""
 _STATUS_S: Final = 0.5
 """How long the exit status is waited for, where the end of the output came first."""
 _SLACK_BYTES: Final = 65_536
+_ABOUT_TASKS: Final = "tasks/"
+"""Calls that need no turn of their own, because a question that comes with them names its task."""
 _LEAST_LINE_BYTES: Final = 1_048_576
 _CHUNK_BYTES: Final = 2**16
 _TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
@@ -43,17 +48,6 @@ class Hooks:
     asks: Callable[["Child"], OnRequest | None]
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A call under way."""
-
-    call: Call
-    on_note: OnNote | None
-    on_request: OnRequest | None
-    answer: "asyncio.Future[Response | OutcomeUnknown]"
-    questions: "set[asyncio.Task[None]]" = field(default_factory=set)
-
-
 class Child:
     """One process with one session. `used` is when it was last used, on the loop's clock."""
 
@@ -70,7 +64,7 @@ class Child:
         # Where capabilities were declared a question must belong to a call, so there is one at a time.
         self._exclusive = link.capabilities != NO_CAPABILITIES
         self._turn = asyncio.Lock()
-        self._waiting: dict[bytes, _Waiting] = {}
+        self._waiting: dict[bytes, Waiting] = {}
         self._open_ids: set[int] = set()
         self._questions: set[asyncio.Task[None]] = set()
         self._holds: deque[float] = deque()
@@ -142,15 +136,29 @@ class Child:
         try:
             if not self.usable:
                 raise self._gone()
-            if not self._exclusive:
-                return await self._exchange(call, on_note, None)
+            if not self._exclusive or call.method.startswith(_ABOUT_TASKS):
+                return await self._exchange(call, on_note, on_request if self._exclusive else None)
             async with self._turn:
                 if not self.usable:
                     raise self._gone()
-                return await self._exchange(call, on_note, on_request)
+                return await self._exchange(call, on_note, on_request, alone=True)
         finally:
             self._users -= 1
             self._touch()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """The process is in use meanwhile, although nothing is asked of it: it works on something."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._touch()
+
+    def reply(self, request_id: bytes, *, ok: bool, body: bytes) -> None:
+        """Answers a request that was heard earlier."""
+        self._reply((jsonrpc.result if ok else jsonrpc.error)(request_id, body))
 
     def cancel(self, call: Call) -> None:
         """T25-CAN-3: tells the server once, and only of a request that it got and has not answered."""
@@ -179,11 +187,13 @@ class Child:
         """Waits until nothing is left of the process."""
         await asyncio.wait({self._life})
 
-    async def _exchange(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Response:
+    async def _exchange(
+        self, call: Call, on_note: OnNote | None, on_request: OnRequest | None, *, alone: bool = False
+    ) -> Response:
         if not self._write(jsonrpc.request(str(call.id).encode(), call.method, call.params)):
             self._retire()
             raise self._gone()
-        waiting = _Waiting(call, on_note, on_request, self._loop.create_future())
+        waiting = Waiting(call, on_note, on_request, self._loop.create_future(), alone)
         self._waiting[str(call.id).encode()] = waiting
         self._open_ids.add(call.id)
         self._limit = max(self._limit, call.max_bytes + _SLACK_BYTES)
@@ -197,12 +207,12 @@ class Child:
             raise OutcomeUnknown("upstream_bad", _TOO_LARGE)
         return answer
 
-    def _part(self, waiting: _Waiting) -> None:
+    def _part(self, waiting: Waiting) -> None:
         """The call is over for its caller."""
         del self._waiting[str(waiting.call.id).encode()]
         for question in waiting.questions:
             question.cancel()
-        if self._exclusive and self.ready and waiting.answer.cancelled():
+        if waiting.alone and self.ready and waiting.answer.cancelled():
             # The server may go on and ask: what it asks must not be taken for a question of the next call.
             self.cancel(waiting.call)
             self._retire()
@@ -304,8 +314,7 @@ class Child:
             self._open_ids.discard(int(response.id))
 
     def _noted(self, note: Notification) -> None:
-        """Our callers use the id of their call as its progress token."""
-        waiting = self._concerned(note)
+        waiting = concerned(self._waiting, note)
         try:
             if waiting is None:
                 self._hooks.heard(self, note)
@@ -314,21 +323,14 @@ class Child:
         except Exception as error:  # noqa: BLE001  # a fault of one caller must not end the calls of the others
             self._telemetry.fault("notification", error)
 
-    def _concerned(self, note: Notification) -> _Waiting | None:
-        """The call that a notification belongs to, as far as can be told."""
-        if note.method == "notifications/progress":
-            token = jsonrpc.integer(note.params.get("progressToken"))
-            return self._waiting.get(str(token).encode())
-        if note.method == "notifications/message" and len(self._waiting) == 1:
-            return next(iter(self._waiting.values()))
-        return None
-
     def _asked(self, request: Request) -> None:
         if request.method == "ping":
             self._reply(jsonrpc.result(request.id, b"{}"))
             return
-        asker = next((waiting for waiting in self._waiting.values() if waiting.on_request is not None), None)
-        on_request = self._hooks.asks(self) if asker is None else asker.on_request
+        asker, on_request = asking_task(self._waiting, request), self._hooks.asks(self)
+        if asker is None and (on_request is None or related(request.params) is None):
+            asker = asking_alone(self._waiting)
+        on_request = on_request if asker is None else asker.on_request
         if on_request is None:
             self._reply(jsonrpc.error(request.id, asking.UNDECLARED))
             return
@@ -341,27 +343,19 @@ class Child:
         """Answers a question of the server, however long that takes; several may be open at once."""
         ok, body = False, asking.GONE
         try:
-            ok, body = await on_request(request.method, request.params)
+            ok, body = await put(on_request, request)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave the server without an answer
             self._telemetry.fault("question", error)
         self._reply((jsonrpc.result if ok else jsonrpc.error)(request.id, body))
 
     def _not_understood(self, line: bytes) -> None:
         """A banner is skipped. What carries the id of a call but is no answer ends that call, or it would hang."""
-        waiting = self._meant_for(line)
+        waiting = meant_for(self._waiting, line)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result(OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
         elif not self._warned:
             self._warned = True
             self._telemetry.upstream_no_mcp(upstream=self._upstream, pid=self._pid, size=len(line))
-
-    def _meant_for(self, line: bytes) -> _Waiting | None:
-        try:
-            parts = jsonrpc.members(line) or {}
-        except RecursionError:  # it is JSON, and too deep for its id to be found
-            return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
-        raw = parts.get("id") if parts.keys() & {"jsonrpc", "result"} else None
-        return None if raw is None else self._waiting.get(bytes(raw))
 
     def _reply(self, body: bytes) -> None:
         if self._process.reads():

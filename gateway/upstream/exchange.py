@@ -11,7 +11,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
 from gateway.wire import asking, jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
@@ -29,6 +29,7 @@ _KEEP_ALIVE_S: Final = 4.0
 """Below the five seconds after which common servers close an idle connection."""
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
+_LONGEST_RETRY_DIGITS: Final = 5
 _EMPTY_ATTEMPTS: Final = 3
 """How often a stream is asked for again that brings nothing new."""
 TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
@@ -38,7 +39,7 @@ class SessionEnded(NotSent):
     """The server does not know the session any more."""
 
     def __init__(self) -> None:
-        super().__init__("upstream_down", "the upstream ended the session", again=True)
+        super().__init__("upstream_down", "the upstream ended the session", again=True, ended=True)
 
 
 class Connections:
@@ -254,9 +255,7 @@ class Exchange:
         if message.method == "ping":
             await self.tell(link, jsonrpc.result(message.id, b"{}"))
             return
-        ok, body = (
-            (False, asking.UNDECLARED) if on_request is None else await on_request(message.method, message.params)
-        )
+        ok, body = (False, asking.UNDECLARED) if on_request is None else await put(on_request, message)
         await self.tell(link, (jsonrpc.result if ok else jsonrpc.error)(message.id, body))
 
     def _head(self, link: Link, more: Mapping[str, str]) -> dict[str, str]:
@@ -299,13 +298,21 @@ async def _failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> 
     if status == _HTTP_NOT_FOUND and link.session_id is not None:
         raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
-        raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
+        after_s = _retry_after_s(response)
+        raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}", after_s=after_s)
     if response.content_type == "application/json":
         message = jsonrpc.parse(await _read(response, _MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
     again = status == _HTTP_TOO_MANY
-    raise NotSent("upstream_bad", f"the upstream refused with HTTP {status}", again=again)
+    after_s = _retry_after_s(response)
+    raise NotSent("upstream_bad", f"the upstream refused with HTTP {status}", again=again, after_s=after_s)
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
+    """How long the server wants to be left alone, where it says so in seconds."""
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isdecimal() and len(said) <= _LONGEST_RETRY_DIGITS else 0
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
@@ -38,16 +38,20 @@ class HttpUpstream:
         *,
         max_sessions: int,
         session_idle_s: float,
+        first_id: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`pins` makes sessions of single clients the same on every replica."""
+        """`pins` makes sessions of single clients the same on every replica.
+
+        Ids of requests count from `first_id`: processes that may speak in one session start far apart.
+        """
         self._connections = connections
         self._exchange = Exchange(connections)
         self._pins = pins
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
 
     def next_id(self) -> int:
         """An id for a request, used once."""
@@ -99,6 +103,19 @@ class HttpUpstream:
             except SessionEnded:
                 await self._lost(link)
                 raise
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the upstream that was heard elsewhere: sessions are the same from any process."""
+        await self._exchange.tell(link, (jsonrpc.result if ok else jsonrpc.error)(request_id.encode(), body))
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use."""
+        return self._links.using(link)
+
+    def spare(self, link: Link) -> bool:
+        """Forgets a session without ending it."""
+        self._links.drop(link)
+        return link.session_id is not None
 
     async def leave(self, link: Link) -> None:
         """Ends a session that belongs to one client session alone."""

@@ -1,32 +1,39 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from gateway.core.model import Owner
-from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.wire.jsonrpc import Members, Notification, Request, Response
 
 
 class NotSent(Exception):  # noqa: N818  # a fact about the call
     """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed.
 
-    `busy` means that nothing is wrong: all sessions that there may be are in use, and one will be free.
+    `busy` means that nothing is wrong: all sessions that there may be are in use, and one will be free. `ended` means
+    that the session does not exist any more. `after_s` is how long the upstream wants to be left alone.
     """
 
-    def __init__(self, reason: str, message: str, *, again: bool, busy: bool = False) -> None:
+    def __init__(
+        self, reason: str, message: str, *, again: bool, busy: bool = False, ended: bool = False, after_s: float = 0
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.again = again
         self.busy = busy
+        self.ended = ended
+        self.after_s = after_s
 
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
-    """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`."""
+    """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`; `after_s` as above."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, after_s: float = 0) -> None:
         super().__init__(message)
         self.reason = reason
+        self.after_s = after_s
 
 
 NO_CAPABILITIES: Final = "{}"
@@ -75,6 +82,24 @@ OnRequest: TypeAlias = Callable[[str, Members], Awaitable[tuple[bool, bytes]]]
 the result or error object."""
 
 
+@dataclass(frozen=True, slots=True)
+class WithId:
+    """An `OnRequest` that is told the id of the request as well (JSON text): it can be answered later, by anybody."""
+
+    ask: Callable[[str, str, Members], Awaitable[tuple[bool, bytes]]]
+
+    def __call__(self, method: str, params: Members) -> Awaitable[tuple[bool, bytes]]:
+        """The same without an id."""
+        return self.ask("", method, params)
+
+
+def put(on_request: OnRequest, request: Request) -> Awaitable[tuple[bool, bytes]]:
+    """Puts a request of an upstream to whoever answers it."""
+    if isinstance(on_request, WithId):
+        return on_request.ask(request.id.decode(), request.method, request.params)
+    return on_request(request.method, request.params)
+
+
 class Upstream(Protocol):
     """One server. Methods raise NotSent or OutcomeUnknown and nothing else."""
 
@@ -106,6 +131,15 @@ class Upstream(Protocol):
 
         A connection that breaks is made again. Raises NotSent when the session has ended.
         """
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the upstream that was heard elsewhere. Failing to is no error."""
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use, because the upstream works on something in it."""
+
+    def spare(self, link: Link) -> bool:
+        """Leaves a session to other processes, instead of ending it; whether they can use it."""
 
     async def leave(self, link: Link) -> None:
         """Ends a session that belongs to one client session alone, which has ended."""

@@ -6,6 +6,8 @@ that nothing runs on makes room for another principal's, and ends when it was no
 
 import asyncio
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -46,7 +48,8 @@ class _Trouble:
 class StdioUpstream:
     """One command, run as often as there are principals who use it."""
 
-    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry) -> None:
+    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry, *, first_id: int = 1) -> None:
+        """Ids count from `first_id`: those of one gateway are none of another's."""
         self._command = command
         self._bounds = bounds
         self._telemetry = telemetry
@@ -56,7 +59,7 @@ class StdioUpstream:
         self._starting: dict[_Key, asyncio.Task[Child | NotSent]] = {}
         self._troubles: dict[_Key, _Trouble] = {}
         self._ears: dict[_Key, list[tuple[OnNote, OnRequest]]] = {}
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
         self._closed = False
 
     def next_id(self) -> int:
@@ -88,20 +91,20 @@ class StdioUpstream:
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        child = self._children.get(link.session_id or "")
+        child = self._child(link)
         if child is None:
-            raise NotSent("upstream_down", "the upstream's process has ended", again=True)
+            raise NotSent("upstream_down", "the upstream's process has ended", again=True, ended=True)
         return await child.perform(call, on_note, on_request)
 
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: notifications/cancelled with the id of our own request."""
-        child = self._children.get(link.session_id or "")
+        child = self._child(link)
         if child is not None:
             child.cancel(call)
 
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
-        child = self._children.get(link.session_id or "")
+        child = self._child(link)
         if child is not None:
             child.tell(method, params)
 
@@ -118,6 +121,26 @@ class StdioUpstream:
             if not ears:
                 self._ears.pop(key, None)
 
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the process, as long as it runs."""
+        child = self._child(link)
+        if child is not None:
+            child.reply(request_id.encode(), ok=ok, body=body)
+
+    @contextmanager
+    def holding(self, link: Link) -> Iterator[None]:
+        """Keeps a process from being ended for want of use."""
+        child = self._child(link)
+        if child is None:
+            yield
+        else:
+            with child.kept():
+                yield
+
+    def spare(self, link: Link) -> bool:  # noqa: ARG002  # no process outlives its gateway
+        """Processes end with their gateway: nobody else can use them."""
+        return False
+
     async def leave(self, link: Link) -> None:
         """Processes belong to their principal, and end when nobody has used them for a while."""
 
@@ -129,6 +152,11 @@ class StdioUpstream:
                 child.end()
             collecting = [asyncio.ensure_future(child.collected()) for child in self._children.values()]
             await asyncio.wait([*collecting, *self._starting.values()])
+
+    def _child(self, link: Link) -> Child | None:
+        """The process of a session, for its own principal only."""
+        child = self._children.get(link.session_id or "")
+        return child if child is not None and child.link.owner == link.owner else None
 
     def _free(self, key: _Key) -> Child | None:
         """A process that takes a call at once."""
