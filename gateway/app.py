@@ -167,9 +167,11 @@ class Gateway:
                 Connections(config.url or "", self._resolved(config.headers), config.connect_timeout_s),
                 max_sessions=config.max_sessions,
                 session_idle_s=config.session_idle_s,
+                first_id=first_id(),
             )
         command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
-        return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+        bounds = Bounds(config.max_sessions, config.session_idle_s)
+        return StdioUpstream(command, bounds, self._telemetry, first_id=first_id())
 
     def _resolved(self, values: Mapping[str, str]) -> Callable[[], Mapping[str, str]]:
         return lambda: {name: resolve(value, self._base) for name, value in values.items()}
@@ -201,6 +203,11 @@ class Gateway:
 def new_id() -> str:
     """T25-NEW-2: 192 bits from the system's source of randomness, in 32 characters."""
     return secrets.token_urlsafe(24)
+
+
+def first_id() -> int:
+    """Where ids of requests to an upstream begin: processes that speak in one session never use the same."""
+    return secrets.randbelow(2**31) * 2**20
 
 
 async def serve(gateway: Gateway, stop: asyncio.Event) -> None:

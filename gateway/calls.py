@@ -321,7 +321,7 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
 
 
 def _timed_out(operation: Operation | None, settings: Settings) -> Reject:
-    unknown = operation is not None and operation.state is OperationState.UNKNOWN
+    unknown = operation is not None and operation.state in (OperationState.UNKNOWN, OperationState.ACCEPTED)
     outcome = "unknown" if unknown else "none"
     told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
     if unknown:

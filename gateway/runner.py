@@ -10,10 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from mcp_types.jsonrpc import METHOD_NOT_FOUND
+
+from gateway.abilities import Abilities
 from gateway.core import engine
 from gateway.core.engine import Command
-from gateway.core.model import Operation, OperationState
+from gateway.core.model import Operation, OperationState, OutcomeKind
+from gateway.ears import Ears
 from gateway.holder import Held, Holder
+from gateway.observing import Observing
 from gateway.policy.decide import Policy
 from gateway.progress import Progress
 from gateway.questions import Questions
@@ -22,8 +27,10 @@ from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
-from gateway.wire import work
+from gateway.wire import theirs_2025, work
 from gateway.wire.errors import Reject
+from gateway.wire.jsonrpc import Members, integer, members
+from gateway.wire.taken import taken, unusable
 
 _TICK_S: Final = 0.5
 _RECHECK_S: Final = 10.0
@@ -31,6 +38,8 @@ _OPEN_BACKOFF_S: Final = (0.1, 0.4)
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _MAX_ATTEMPTS: Final = 5
 _LAST_WORDS_S: Final = 3.0
+_KEEP_MS: Final = 60_000
+"""How long after our deadline an upstream is asked to keep its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,10 @@ class Runner:
         policies = {name: site.policy for name, site in sites.items()}
         self._holder = Holder(store, policies, telemetry, jitter)
         self._questions = Questions(self._holder, wake)
+        self._observing = Observing(
+            self._holder, self._questions, Ears(), telemetry, jitter, cancel_grace_s=limits.cancel_grace_s
+        )
+        self._abilities = {name: Abilities(site.upstream) for name, site in sites.items()}
         self._limits = limits
         self._process = process
         self._telemetry = telemetry
@@ -181,7 +194,11 @@ class Runner:
         try:
             await self._handle(running, kind)
         except asyncio.CancelledError:
-            await self._holder.finish(running, engine.Lose() if running.performing else engine.Unsend(), work.LOST)
+            if running.operation.state is OperationState.ACCEPTED:
+                await self._observing.leave(running, self._sites[running.ref.owner.upstream].upstream)
+            else:
+                command = engine.Lose() if running.performing else engine.Unsend()
+                await self._holder.finish(running, command, work.LOST)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave a record without an end
             self._telemetry.fault("runner", error)
             await self._after_fault(running)
@@ -195,12 +212,16 @@ class Runner:
         if running.operation.state is OperationState.PLANNED:
             reject = Reject("internal", "a fault of the gateway: nothing was sent")
             await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
+        elif running.operation.state is OperationState.ACCEPTED:
+            await self._holder.finish(running, engine.Forget(engine.LOST), work.LOST)
         else:
             await self._holder.finish(running, engine.Lose(), work.LOST)
 
     async def _handle(self, running: Held, kind: ClaimKind) -> None:
         operation, task = running.operation, running.pair.task
-        if kind in (ClaimKind.LOST, ClaimKind.HELD):
+        if operation.state is OperationState.ACCEPTED:
+            await self._follow(running, new=False)
+        elif kind in (ClaimKind.LOST, ClaimKind.HELD):
             await self._holder.finish(running, engine.Lose(), work.LOST)
         elif kind is ClaimKind.DEADLINE or self._time_left(operation) <= 0:
             await self._holder.finish(running, engine.Overdue(), work.DEADLINE)
@@ -224,15 +245,39 @@ class Runner:
             failure = work.failure(Reject(error.reason, str(error)))
             await self._holder.finish(running, engine.GiveUp(str(error)), failure)
             return
+        as_task = await self._abilities[running.ref.owner.upstream].takes_task(link, running.operation.tool)
         if not await self._holder.send(running):
             return
         settings, _ = site.policy.settings(running.operation.tool)
         call_id = site.upstream.next_id()
         wants_progress = task is not None and task.progress_token is not None
         params = work.call_params(running.arguments, call_id if wants_progress else None)
+        if as_task:
+            params = theirs_2025.asking(params, int(self._time_left(running.operation) * 1000) + _KEEP_MS)
         call = Call(call_id, "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
+        if isinstance(command, engine.Accept):
+            if await self._holder.accept(running, command):
+                await self._follow(running, new=True)
+            return
+        if _refused_as_such(command, body) and await self._abilities[running.ref.owner.upstream].differs(
+            link, running.operation.tool, asked=as_task
+        ):
+            command = engine.Unsend()  # it was refused for how it was called: nothing was done
         await self._holder.finish(running, command, body)
+
+    async def _follow(self, running: Held, *, new: bool) -> None:
+        """The upstream has the work. What becomes of it is asked, and never started again."""
+        site = self._sites[running.ref.owner.upstream]
+        settings, _ = site.policy.settings(running.operation.tool)
+        progress = self._progress(running)
+        try:
+            ending = await self._observing.follow(running, site.upstream, settings, progress, new=new)
+        finally:
+            if progress is not None:
+                await progress.close()
+        if ending is not None:
+            await self._holder.finish(running, *ending)
 
     async def _open(self, upstream: Upstream, running: Held, capabilities: str) -> Link:
         """A session, after a few attempts within about a second."""
@@ -250,8 +295,7 @@ class Runner:
         running.performing = True
         settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
         on_request = self._questions.asker(running, link, settings.input_timeout_s)
-        task = running.pair.task
-        progress = None if task is None or task.progress_token is None else Progress(self._streams, running.ref, task)
+        progress = self._progress(running)
         performing = asyncio.ensure_future(upstream.perform(link, call, progress, on_request))
         stopping = asyncio.ensure_future(running.stop.wait())
         try:
@@ -259,14 +303,15 @@ class Runner:
                 {performing, stopping}, timeout=self._time_left(running.operation), return_when=asyncio.FIRST_COMPLETED
             )
             if performing.done():
-                return self._outcome(performing, running)
+                return self._outcome(performing, running, link, call)
             await upstream.cancel(link, call)
             if running.input_expired:
                 return engine.InputExpired(), work.UNANSWERED
             if not stopping.done():
                 return engine.Overdue(), work.DEADLINE
             await asyncio.wait({performing}, timeout=self._limits.cancel_grace_s)
-            return self._outcome(performing, running) if performing.done() else (engine.GraceOver(), work.LOST)
+            done = performing.done()
+            return self._outcome(performing, running, link, call) if done else (engine.GraceOver(), work.LOST)
         finally:
             stopping.cancel()
             performing.cancel()
@@ -275,9 +320,11 @@ class Runner:
             if progress is not None:
                 await progress.close()
 
-    def _outcome(self, performing: "asyncio.Future[work.Response]", running: Held) -> tuple[Command, bytes]:
+    def _outcome(
+        self, performing: "asyncio.Future[work.Response]", running: Held, link: Link, call: Call
+    ) -> tuple[Command, bytes]:
         try:
-            kind, body = work.outcome(performing.result())
+            response = performing.result()
         except NotSent as error:
             self._failed(running, error.reason, str(error))
             if error.again and running.operation.attempt < _MAX_ATTEMPTS:
@@ -286,7 +333,18 @@ class Runner:
         except OutcomeUnknown as error:
             self._failed(running, error.reason, str(error))
             return engine.Lose(), work.LOST
+        if (their := taken(response)) is not None:
+            settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
+            return self._observing.acceptance(running, link, *their, settings, call.id), b""
+        if unusable(response):
+            self._failed(running, "upstream_bad", "the upstream made a task and does not say which")
+            return engine.Lose(), work.LOST
+        kind, body = work.outcome(response)
         return engine.Answer(kind), body
+
+    def _progress(self, running: Held) -> Progress | None:
+        task = running.pair.task
+        return None if task is None or task.progress_token is None else Progress(self._streams, running.ref, task)
 
     def _time_left(self, operation: Operation) -> float:
         return max(0, operation.deadline_ms - self._store.now()) / 1000
@@ -298,3 +356,10 @@ class Runner:
         if up is not self._store_up:
             self._store_up = up
             self._telemetry.store_changed(up=up, error=error)
+
+
+def _refused_as_such(command: Command, body: bytes) -> bool:
+    """Whether a server refused a call because it was a task, or because it was none."""
+    error: Members = members(body) or {}
+    is_error = isinstance(command, engine.Answer) and command.kind is OutcomeKind.ERROR
+    return is_error and integer(error.get("code")) == METHOD_NOT_FOUND

@@ -86,6 +86,10 @@ class Telemetry:
         self._transitions.labels(upstream, operation).inc()
         self.log.info("transition", upstream=upstream, id=short(task_id), task=task, operation=operation, cause=cause)
 
+    def accepted(self, *, upstream: str, task_id: str, correlation: str, dialect: str) -> None:
+        """An upstream made a task of its own. `correlation` is a digest of its id, like those of ours."""
+        self.log.info("upstream_task", upstream=upstream, id=short(task_id), upstream_id=correlation, dialect=dialect)
+
     def lookup_failed(self, reason: str) -> None:
         """A task was asked for and not found: `unknown` or `expired`."""
         self._lookups.labels(reason).inc()

@@ -15,7 +15,17 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.belonging import Waiting, asking_alone, asking_task, concerned, meant_for
 from gateway.upstream.handshake import HANDSHAKE_S, greeted
 from gateway.upstream.lines import Lines, TooLong
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
+from gateway.upstream.port import (
+    NO_CAPABILITIES,
+    TOO_LARGE,
+    Call,
+    Link,
+    NotSent,
+    OnNote,
+    OnRequest,
+    OutcomeUnknown,
+    put,
+)
 from gateway.upstream.process import Command, Process, Watch
 from gateway.upstream.stderr import log_errors
 from gateway.wire import asking, jsonrpc
@@ -32,7 +42,6 @@ _ABOUT_TASKS: Final = "tasks/"
 """Calls that need no turn of their own, because a question that comes with them names its task."""
 _LEAST_LINE_BYTES: Final = 1_048_576
 _CHUNK_BYTES: Final = 2**16
-_TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +213,7 @@ class Child:
         if isinstance(answer, OutcomeUnknown):
             raise OutcomeUnknown(answer.reason, str(answer))
         if len(answer.body) > call.max_bytes:
-            raise OutcomeUnknown("upstream_bad", _TOO_LARGE)
+            raise OutcomeUnknown("upstream_bad", TOO_LARGE)
         return answer
 
     def _part(self, waiting: Waiting) -> None:
@@ -256,7 +265,7 @@ class Child:
                 for line in lines.feed(chunk, self._limit):
                     self._hear(line)
         except TooLong:
-            self._lose(OutcomeUnknown("upstream_bad", _TOO_LARGE))
+            self._lose(OutcomeUnknown("upstream_bad", TOO_LARGE))
             self.kill()
             return
         self._retired = True

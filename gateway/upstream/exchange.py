@@ -11,7 +11,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
+from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
 from gateway.wire import asking, jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
@@ -32,7 +32,6 @@ _LONGEST_RETRY_S: Final = 5.0
 _LONGEST_RETRY_DIGITS: Final = 5
 _EMPTY_ATTEMPTS: Final = 3
 """How often a stream is asked for again that brings nothing new."""
-TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 
 
 class SessionEnded(NotSent):

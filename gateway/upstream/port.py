@@ -36,6 +36,7 @@ class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
         self.after_s = after_s
 
 
+TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 NO_CAPABILITIES: Final = "{}"
 """What is declared for a client that can be asked nothing."""
 
