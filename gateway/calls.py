@@ -12,6 +12,7 @@ from gateway.core.engine import Refused
 from gateway.core.model import Operation, OperationState, OutcomeKind, Owner, Principal, Task, TaskState
 from gateway.first import FIRST_S, MORE_S, InputFirst
 from gateway.pending import Background, Pending
+from gateway.plainly import final
 from gateway.policy.decide import Ask, Decision, Mode, Policy
 from gateway.policy.model import Settings
 from gateway.records import Asker, Records
@@ -173,7 +174,8 @@ class Calls:
         async def send(link: Link) -> Response:
             sent.append(link)
             async with asyncio.timeout(settings.deadline_s):
-                return await endpoint.upstream.perform(link, upstream_call, _relay(call, notes))
+                response = await endpoint.upstream.perform(link, upstream_call, _relay(call, notes))
+                return await final(endpoint.upstream, link, response, settings, self._background.start)
 
         async def run() -> Reply:
             read_only = settings.effect == "read_only"

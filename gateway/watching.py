@@ -22,6 +22,8 @@ from gateway.wire.theirs import Ask, Sight
 _LOOK_S: Final = 20.0
 _SETTLE_S: Final = 5.0
 """How long a server may take until it finds the task that it has just made."""
+_LOST_FOR_GOOD: Final = 2
+"""How often a session must be said to have ended, one after the other, until that is believed."""
 _MAX_STATE_BYTES: Final = 1_048_576
 _DEFINITE: Final = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND})
 _FIRST_PAUSE_S: Final = 0.5
@@ -82,7 +84,7 @@ class Watch:
         self._task = task
         self._loop = asyncio.get_running_loop()
         self._settled = self._loop.time() + (_SETTLE_S if new else 0)
-        self._lost = False
+        self._lost = 0
         self._moved = False
         self._stack = ExitStack()
 
@@ -97,7 +99,7 @@ class Watch:
 
     async def look(self) -> Sight | Trouble:
         """What the upstream says of the task now."""
-        if self._lost and (trouble := await self._move()) is not None:
+        if self._lost >= _LOST_FOR_GOOD and (trouble := await self._move()) is not None:
             return trouble
         answer = await self._ask(self.dialect.get(self._task))
         if isinstance(answer, Trouble):
@@ -146,14 +148,16 @@ class Watch:
         call = Call(self._upstream.next_id(), ask.method, ask.params, max_bytes)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._upstream.perform(self.link, call, on_note, on_request)
+                answer = await self._upstream.perform(self.link, call, on_note, on_request)
         except NotSent as error:
-            self._lost |= error.ended
+            self._lost += error.ended
             return Trouble(str(error), error.reason, after_s=error.after_s)
         except OutcomeUnknown as error:
             return Trouble(str(error), error.reason, str(error) == TOO_LARGE, error.after_s)
         except TimeoutError:
             return Trouble("the upstream does not tell of its task", "upstream_down")
+        self._lost = 0
+        return answer
 
     async def _move(self) -> Trouble | None:
         """The session has ended: servers that know their tasks by who asks find them in another one."""
@@ -163,7 +167,7 @@ class Watch:
             return Trouble(str(error), error.reason, after_s=error.after_s)
         self._stack.close()
         self._stack.enter_context(self._upstream.holding(link))
-        self.link, self._lost, self._moved = link, False, True
+        self.link, self._lost, self._moved = link, 0, True
         self.place = replace(self.place, version=link.version, session=link.session_id)
         return None
 

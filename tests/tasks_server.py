@@ -202,7 +202,7 @@ class TasksServer(UpstreamServer):
 
     async def _question(self, task: Theirs) -> dict[str, Any]:
         ident = f"q-{task.id}"
-        params = {**FORM, "message": f"Who, for {task.id}?", "_meta": {RELATED: {"taskId": task.id}}}
+        params = {**FORM, "message": f"Who, for {task.id}?", "_meta": {**FORM["_meta"], RELATED: {"taskId": task.id}}}
         question = {"id": ident, "method": "elicitation/create", "params": params}
         task.status = "input_required"
         if self.asks_on_get:
@@ -267,7 +267,9 @@ def status(code: int, body: bytes = b"", **headers: str) -> Fault:
     """A fault: an HTTP answer that is no MCP."""
 
     async def fault(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
-        return web.Response(status=code, body=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+        return web.Response(
+            status=code, body=body, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        )
 
     return fault
 

@@ -14,7 +14,11 @@ from tests.sse_client import session_stream
 from tests.tasks_server import TasksServer, cut, refusal, result, status
 
 QUICK = {"observe_min_ms": 10, "observe_max_ms": 100}
-OWN = {**POLICY, "defaults": {**POLICY["defaults"], **QUICK}, "tools": [{"match": "plain", "task_support": "forbidden"}]}
+OWN = {
+    **POLICY,
+    "defaults": {**POLICY["defaults"], **QUICK},
+    "tools": [{"match": "plain", "task_support": "forbidden"}],
+}
 CAN = {"elicitation": {"form": {}}}
 EXTENSION = {**TASKS, **CAN}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
@@ -453,9 +457,10 @@ class TestInput:
         task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
         await self.answered(client, task_id)
         task = await ended(client, task_id)
-        heard = json.loads(text_of(task["result"]))
-        assert {name: heard[name] for name in ANN} == ANN
-        assert heard["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": upstream.only.id}}
+        heard = next(one["result"] for one in upstream.seen if "method" not in one)
+        related = {"io.modelcontextprotocol/related-task": {"taskId": upstream.only.id}}
+        assert heard == {**ANN, "_meta": related}
+        assert json.loads(text_of(task["result"]))["content"] == {"name": "Ann"}
         assert task["result"]["_meta"] == {"com.example/k": 1.0}
         assert len(upstream.calls()) == 1
 
@@ -463,7 +468,7 @@ class TestInput:
     async def test_reaches_a_client_of_2025_on_its_stream(self, client, upstream):
         task_id = await client.task("form")
         async with session_stream(client) as stream:
-            question = await stream.next()
+            question = await stream.message("elicitation/create")
             client.bytes += json.dumps(question).encode()
             assert question["params"]["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": task_id}
             said = {"jsonrpc": "2.0", "id": question["id"], "result": ANN}
@@ -512,7 +517,7 @@ class TestProgress:
         async with session_stream(client) as stream:
             await upstream.tell({"method": "notifications/progress", "params": {**params, "progressToken": "other"}})
             await upstream.tell({"method": "notifications/progress", "params": params})
-            note = await stream.next()
+            note = await stream.message("notifications/progress")
         client.bytes += json.dumps(note).encode()
         assert note["params"]["progressToken"] == "mine"
         assert note["params"]["message"] == f"half of {task_id}"
