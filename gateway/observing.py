@@ -70,11 +70,10 @@ class Observing:
         place = Place(dialect.name, *said, cancels=cancels, created=sight.created, token=str(token))
         now = self.holder.store.now()
         next_ms = now + int(Pace.of(settings, self.jitter).after(sight) * 1000)
-        correlation = short(sight.task)
         self.telemetry.accepted(
-            upstream=held.ref.owner.upstream, task_id=held.ref.id, correlation=correlation, dialect=dialect.name
+            upstream=held.ref.owner.upstream, task_id=held.ref.id, theirs=sight.task, dialect=dialect.name
         )
-        return engine.Accept(sight.task, place, Seen(sight.state, now, next_ms), correlation)
+        return engine.Accept(sight.task, place, Seen(sight.state, now, next_ms), short(sight.task))
 
     async def follow(
         self, held: Held, upstream: Upstream, settings: Settings, progress: Progress | None, *, new: bool
