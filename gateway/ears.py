@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gateway.upstream.port import Link, NotSent, OnNote, Upstream, WithId
+from gateway.upstream.port import SOON_S, Link, NotSent, OnNote, Upstream, WithId
 from gateway.wire import asking
 from gateway.wire.jsonrpc import Members, Notification
 from gateway.wire.theirs import Dialect
@@ -31,6 +31,7 @@ class Ear:
 @dataclass(slots=True)
 class _Stream:
     ears: list[Ear] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
     listening: "asyncio.Task[None] | None" = None
 
 
@@ -52,6 +53,7 @@ class Ears:
         key = (id(upstream), link)
         stream = self._streams.setdefault(key, _Stream())
         stream.ears.append(ear)
+        stream.came.set()
         if stream.listening is None:
             stream.listening = asyncio.get_running_loop().create_task(_listen(upstream, link, stream), name="ears")
         try:
@@ -69,8 +71,7 @@ async def _listen(upstream: Upstream, link: Link, stream: _Stream) -> None:
     """Nobody depends on it: what is missed here is found by looking."""
 
     async def ask(request_id: str, method: str, params: Members) -> tuple[bool, bytes]:
-        task = related(params)
-        ear = next((ear for ear in stream.ears if ear.task == task), None)
+        ear = await _ear_of(stream, related(params))
         return (False, asking.UNDECLARED) if ear is None else await ear.on_request.ask(request_id, method, params)
 
     def note(told: Notification) -> None:
@@ -82,6 +83,21 @@ async def _listen(upstream: Upstream, link: Link, stream: _Stream) -> None:
 
     with suppress(NotSent):  # the session has ended: whoever looks finds out
         await upstream.listen(link, note, WithId(ask))
+
+
+async def _ear_of(stream: _Stream, task: str | None) -> Ear | None:
+    """Who follows a task, at once or soon: a task may ask before whoever made it has heard its name."""
+    if task is None:
+        return None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SOON_S):
+            while True:
+                for ear in stream.ears:
+                    if ear.task == task:
+                        return ear
+                stream.came.clear()
+                await stream.came.wait()
+    return None
 
 
 def _token(note: Notification) -> str:

@@ -27,7 +27,8 @@ class Stdio:
         self.environment: dict[str, str] = {}
 
     def arguments(self, mode: str = "") -> list[str]:
-        return [sys.executable, "-S", str(SERVER), str(self.folder), mode]
+        program = SERVER.with_name("tasks_server.py") if mode == "tasks" else SERVER
+        return [sys.executable, "-S", str(program), str(self.folder), mode]
 
     def command(self, mode: str = "", **variables: str) -> Command:
         def resolved() -> dict[str, str]:

@@ -26,7 +26,7 @@ from gateway.upstream.port import (
     OutcomeUnknown,
     put,
 )
-from gateway.upstream.process import Command, Process, Watch
+from gateway.upstream.process import Command, Process, Watch, epitaph
 from gateway.upstream.stderr import log_errors
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
@@ -48,13 +48,15 @@ _CHUNK_BYTES: Final = 2**16
 class Hooks:
     """What the owner of a session is told: that it takes no more calls, that nothing is left of it, what it heard.
 
-    `heard` and `asks` are for what belongs to no call; `asks` gives who answers, or None.
+    `heard` and `asks` are for what belongs to no call; `asks` gives who answers, or None, and `soon` who answers a
+    question of a task of which nobody can have heard yet.
     """
 
     lost: Callable[["Child"], None]
     ended: Callable[["Child"], None]
     heard: Callable[["Child", Notification], None]
     asks: Callable[["Child"], OnRequest | None]
+    soon: Callable[["Child"], OnRequest]
 
 
 class Child:
@@ -270,7 +272,7 @@ class Child:
             return
         self._retired = True
         status = await self._process.status(_STATUS_S)
-        self.epitaph = _epitaph(status)
+        self.epitaph = epitaph(status)
         self._lose(OutcomeUnknown("upstream_down", self.epitaph))
 
     def _lose(self, why: OutcomeUnknown) -> None:
@@ -336,10 +338,14 @@ class Child:
         if request.method == "ping":
             self._reply(jsonrpc.result(request.id, b"{}"))
             return
-        asker, on_request = asking_task(self._waiting, request), self._hooks.asks(self)
-        if asker is None and (on_request is None or related(request.params) is None):
+        of_task, on_request = related(request.params) is not None, self._hooks.asks(self)
+        asker = asking_task(self._waiting, request)
+        if asker is None and (on_request is None or not of_task):
             asker = asking_alone(self._waiting)
-        on_request = on_request if asker is None else asker.on_request
+        if asker is not None:
+            on_request = asker.on_request
+        elif on_request is None and of_task and self._exclusive:
+            on_request = self._hooks.soon(self)
         if on_request is None:
             self._reply(jsonrpc.error(request.id, asking.UNDECLARED))
             return
@@ -392,11 +398,3 @@ class Child:
     def _rest(self) -> None:
         if self.ready and self._users == 0:
             self.end()
-
-
-def _epitaph(status: int | None) -> str:
-    if status is None:
-        return "the upstream's process closed its standard output"
-    if status < 0:
-        return f"the upstream's process was ended by signal {-status}"
-    return f"the upstream's process ended with exit code {status}"

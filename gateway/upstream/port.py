@@ -36,6 +36,8 @@ class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
         self.after_s = after_s
 
 
+SOON_S: Final = 5.0
+"""How long a question waits for somebody to listen for the questions of its task."""
 TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 NO_CAPABILITIES: Final = "{}"
 """What is declared for a client that can be asked nothing."""

@@ -224,3 +224,12 @@ def _cannot_run(error: OSError | ValueError) -> NotSent:
     again = isinstance(error, OSError) and error.errno in _MAY_PASS
     why = error.strerror if isinstance(error, OSError) else "a variable or an argument holds a NUL"
     return NotSent("upstream_down", f"the upstream's command cannot be run: {why}", again=again)
+
+
+def epitaph(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is None:
+        return "the upstream's process closed its standard output"
+    if status < 0:
+        return f"the upstream's process was ended by signal {-status}"
+    return f"the upstream's process ended with exit code {status}"

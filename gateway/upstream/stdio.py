@@ -7,7 +7,7 @@ that nothing runs on makes room for another principal's, and ends when it was no
 import asyncio
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,9 +15,10 @@ from gateway.core.model import Owner
 from gateway.telemetry import Telemetry
 from gateway.upstream.child import Child, Hooks
 from gateway.upstream.handshake import initialize
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
+from gateway.upstream.port import NO_CAPABILITIES, SOON_S, Call, Link, NotSent, OnNote, OnRequest, WithId, put
 from gateway.upstream.process import Command
-from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.wire import asking
+from gateway.wire.jsonrpc import Members, Notification, Request, Response
 
 _Key: TypeAlias = tuple[Owner, str]
 _SHORT_LIFE_S: Final = 1.0
@@ -53,12 +54,13 @@ class StdioUpstream:
         self._command = command
         self._bounds = bounds
         self._telemetry = telemetry
-        self._hooks = Hooks(self._lost, self._ended, self._heard, self._asks)
+        self._hooks = Hooks(self._lost, self._ended, self._heard, self._asks, self._soon)
         self._children: dict[str, Child] = {}
         self._current: dict[_Key, list[Child]] = {}
         self._starting: dict[_Key, asyncio.Task[Child | NotSent]] = {}
         self._troubles: dict[_Key, _Trouble] = {}
         self._ears: dict[_Key, list[tuple[OnNote, OnRequest]]] = {}
+        self._listened: dict[_Key, asyncio.Event] = {}
         self._ids = itertools.count(first_id)
         self._closed = False
 
@@ -114,6 +116,8 @@ class StdioUpstream:
         ears = self._ears.setdefault(key, [])
         ear = (on_note, on_request)
         ears.append(ear)
+        if (listened := self._listened.pop(key, None)) is not None:
+            listened.set()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -246,6 +250,23 @@ class StdioUpstream:
         """Who answers a question that belongs to no call; None if nobody is there."""
         ears = self._ears.get((child.link.owner, child.link.capabilities))
         return None if not ears else ears[-1][1]
+
+    def _soon(self, child: Child) -> OnRequest:
+        """A task may ask before whoever made it has heard its name."""
+        key = (child.link.owner, child.link.capabilities)
+
+        async def ask(request_id: str, method: str, params: Members) -> tuple[bool, bytes]:
+            listened = self._listened.setdefault(key, asyncio.Event())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOON_S):
+                    await listened.wait()
+            ears = self._asks(child)
+            if ears is None:
+                self._listened.pop(key, None)
+                return False, asking.UNDECLARED
+            return await put(ears, Request(request_id.encode(), method, params))
+
+        return WithId(ask)
 
     def _ended(self, child: Child) -> None:
         """Nothing is left of a process."""

@@ -46,9 +46,11 @@ async def make(stdio: Stdio, log: Log) -> AsyncIterator[Callable[..., StdioUpstr
     """Makes upstreams, and ends them."""
     made: list[StdioUpstream] = []
 
-    def run(mode: str = "", *, command: Command | None = None, processes: int = 100, idle_s: float = 600):
+    def run(
+        mode: str = "", *, command: Command | None = None, processes: int = 100, idle_s: float = 600, first_id: int = 1
+    ):
         bounds = Bounds(processes, idle_s)
-        made.append(StdioUpstream(command or stdio.command(mode), bounds, log.telemetry))
+        made.append(StdioUpstream(command or stdio.command(mode), bounds, log.telemetry, first_id=first_id))
         return made[-1]
 
     yield run
