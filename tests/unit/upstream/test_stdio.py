@@ -12,7 +12,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.core.model import Owner
-from gateway.upstream import child
+from gateway.upstream import child, process
 from gateway.upstream import stdio as pool
 from gateway.upstream.port import Call, NotSent, OutcomeUnknown
 from gateway.upstream.process import Command
@@ -740,5 +740,5 @@ class TestKeeper:
 
 
 def test_messages_name_exit_codes_and_signals():
-    assert re.fullmatch(r".* exit code 3", child._epitaph(3))
-    assert re.fullmatch(r".* signal 15", child._epitaph(-15))
+    assert re.fullmatch(r".* exit code 3", process.epitaph(3))
+    assert re.fullmatch(r".* signal 15", process.epitaph(-15))
