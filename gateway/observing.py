@@ -14,19 +14,20 @@ from msgspec import Raw
 
 from gateway.core import engine
 from gateway.core.engine import Command
-from gateway.core.model import Place, Question, Seen
+from gateway.core.model import Place, Seen
 from gateway.ears import Ear, Ears
 from gateway.holder import Held, Holder
+from gateway.interview import Interview
 from gateway.policy.model import Settings
 from gateway.progress import Progress
-from gateway.questions import Asked, Questions
+from gateway.questions import Questions
 from gateway.telemetry import Telemetry, short
-from gateway.upstream.port import Link, Upstream, WithId
+from gateway.upstream.port import Link, Upstream
 from gateway.watching import Pace, Trouble, Watch
-from gateway.wire import asking, theirs, theirs_2025, work
+from gateway.wire import theirs, theirs_2025, work
 from gateway.wire.errors import Reject
-from gateway.wire.jsonrpc import Members, Notification, Response
-from gateway.wire.theirs import Ask, Dialect, Sight
+from gateway.wire.jsonrpc import Notification, Response
+from gateway.wire.theirs import Dialect, Sight
 
 _AFTERMATH_S: Final = 60.0
 """How long work is looked at that nobody waits for any more."""
@@ -123,8 +124,8 @@ class _Following:
         self._look_at = self._looked_at = self._well = self._loop.time()
         self._fetching: asyncio.Task[Response | Trouble] | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._answering: set[asyncio.Task[None]] = set()
-        self._asked: set[str] = set()
+        timeout_s = settings.input_timeout_s
+        self._interview = Interview(means.questions, held, self._watch, self._handle, timeout_s, self._changed)
         self._final: Sight | None = None
         self._fetched: Response | None = None
         self._failures = self._fetches = 0
@@ -141,7 +142,7 @@ class _Following:
                 async with self._means.ears.hearing(self._upstream, self._watch.link, self._ear()):
                     self._look_in(self._next_s)
                     if not self._new and self._watch.dialect.fetches and task is not None:
-                        self._answer_again(task.questions)
+                        self._interview.again(task.questions)
                     ending = None
                     while ending is None and not self._somebody_elses:
                         ending = await self._turn(stopping)
@@ -188,7 +189,7 @@ class _Following:
         if looked.state == theirs.INPUT_REQUIRED and self._watch.dialect.fetches and self._fetching is None:
             self._fetch_in(0)
         for key, question in looked.questions.items():
-            self._put(key, question)
+            self._interview.put(key, question)
         self._look_in(pause_s)
         return None
 
@@ -262,7 +263,7 @@ class _Following:
 
     def _fetch_in(self, delay_s: float) -> None:
         async def fetch() -> Response | Trouble:
-            return await self._watch.fetch(self._settings.max_result_bytes, self._hear, WithId(self._heed))
+            return await self._watch.fetch(self._settings.max_result_bytes, self._hear, self._interview.on_request)
 
         self._fetching = self._loop.create_task(_later(delay_s, fetch))
 
@@ -274,8 +275,8 @@ class _Following:
             self._look_in(soonest - now)
 
     def _ear(self) -> Ear:
-        token, request = self._watch.place.token, WithId(self._heed)
-        return Ear(self._handle, self._watch.dialect, token, self._hear, request, self._changed)
+        token, on_request = self._watch.place.token, self._interview.on_request
+        return Ear(self._handle, self._watch.dialect, token, self._hear, on_request, self._changed)
 
     def _hear(self, note: Notification) -> None:
         if self._progress is not None and note.method == "notifications/progress":
@@ -313,64 +314,16 @@ class _Following:
             self._told = True
             self._telling = self._loop.create_task(self._watch.cancel())
 
-    # What it asks.
-
-    async def _heed(self, request_id: str, method: str, params: Members) -> tuple[bool, bytes]:
-        """A question that came as a request."""
-        if not asking.declared(self._watch.place.capabilities, method, params):
-            return False, asking.UNDECLARED
-        ok, body = await self._ask(request_id, method, params)
-        self._changed()
-        return ok, self._watch.answer(body) if ok else body
-
-    async def _ask(self, name: str, method: str, params: Members) -> tuple[bool, bytes]:
-        kept = theirs.hidden(asking.stored(params).encode(), self._handle, self._held.ref.id).decode()
-        return await self._means.questions.put(self._held, Asked(method, kept, name), self._settings.input_timeout_s)
-
-    def _put(self, key: str, question: Ask) -> None:
-        """A question that came with the state. One whose answer did not arrive comes with the next state again."""
-
-        async def put() -> None:
-            declared = asking.declared(self._watch.place.capabilities, question.method, question.params)
-            ok, body = await self._ask(key, question.method, question.params) if declared else (False, b"")
-            if not ok and question.method != "elicitation/create":
-                return  # there is no way to say no to anything else: a deadline ends it
-            arrived = await self._watch.update(key, body if ok else b'{"action":"cancel"}')
-            if not arrived:
-                self._asked.discard(key)
-            self._changed()
-
-        if key not in self._asked:
-            self._asked.add(key)
-            self._spawn(put())
-
-    def _answer_again(self, questions: tuple[Question, ...]) -> None:
-        """What a process was asked that died is answered by this one; a server passes over what it has heard."""
-
-        async def answer(question: Question) -> None:
-            ok, body = await self._means.questions.answer(self._held, question.key)
-            await self._watch.reply(question.theirs, ok=ok, body=self._watch.answer(body) if ok else body)
-            self._changed()
-
-        for question in questions:
-            if question.theirs:
-                self._spawn(answer(question))
-
-    def _spawn(self, answering: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(answering)
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
-
     # Times, and the end.
 
     def _left_s(self, at_ms: int) -> float:
         return max(0, at_ms - self._means.holder.store.now()) / 1000
 
     async def _end(self, stopping: "asyncio.Future[Any]") -> None:
-        under_way = [self._looking, self._fetching, self._telling, stopping, *self._answering]
-        left = [one for one in under_way if one is not None]
+        left = [one for one in (self._looking, self._fetching, self._telling, stopping) if one is not None]
         for one in left:
             one.cancel()
+        await self._interview.close()
         await asyncio.gather(*left, return_exceptions=True)
 
 

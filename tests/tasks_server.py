@@ -39,7 +39,8 @@ class Theirs:
         self.outcome: dict[str, Any] = {}
         self.ended = asyncio.Event()
         self.outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.on_get_stream = False
+        self.questions: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
 
     def end(self, status: str, **outcome: Any) -> None:
         if not self.ended.is_set():
@@ -57,6 +58,17 @@ class Theirs:
             "pollInterval": 30,
         }
 
+    def detailed(self) -> dict[str, Any]:
+        """The same in the words of the extension, with all that goes with the state."""
+        shown = {
+            name: self.flat()[name] for name in ("taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt")
+        }
+        if self.status == "failed" and "result" in self.outcome:
+            shown["status"] = "completed"
+        open_ones = {key: one for key, one in self.questions.items() if key not in self.answers}
+        more = {"inputRequests": open_ones} if self.status == "input_required" else self.outcome
+        return {**shown, "ttlMs": 60_000, "pollIntervalMs": 30, **(more if self.status != "cancelled" else {})}
+
 
 Fault = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -64,7 +76,8 @@ Fault = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 class TasksServer(UpstreamServer):
     """`tasks` are all that were made. Work waits for the gate that its argument `name` says, or ends at once.
 
-    `faults` are used up by requests, by method, one each. `by_owner`: tasks are found from any session.
+    `faults` are used up by requests, by method, one each. `by_owner`: tasks are found from any session. `extension`: it
+    makes tasks as it likes, and speaks of them as the extension does.
     """
 
     version = "2025-11-25"
@@ -78,8 +91,10 @@ class TasksServer(UpstreamServer):
         self.can_cancel = True
         self.heeds_cancel = True
         self.unasked = False
+        self.extension = False
         self.asks_on_get = False
         self.streams: list[tuple[str | None, web.StreamResponse]] = []
+        self.waits: list[web.Request] = []
         self._working: set[asyncio.Task[None]] = set()
 
     async def listen(self, port: int) -> None:
@@ -131,7 +146,7 @@ class TasksServer(UpstreamServer):
             self.seen.append(message)
             self.arrived.set()
             return answer(message, {"tools": [tool(name, support) for name, support in self.tools.items()]})
-        if method in ("tasks/get", "tasks/result", "tasks/cancel", "tools/call"):
+        if method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tools/call"):
             self.seen.append(message)
             self.arrived.set()
             if request.headers.get("Mcp-Session-Id") not in self.sessions:
@@ -160,7 +175,7 @@ class TasksServer(UpstreamServer):
     async def _called(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         params = message["params"]
         support = self.tools.get(params["name"])
-        if self.unasked:
+        if self.unasked or self.extension:
             return self._made(request, message)
         if ("task" in params and support not in ("optional", "required")) or (
             "task" not in params and support == "required"
@@ -178,6 +193,8 @@ class TasksServer(UpstreamServer):
         working = asyncio.get_running_loop().create_task(self._work(made))
         self._working.add(working)
         working.add_done_callback(self._working.discard)
+        if self.extension:
+            return answer(message, {"resultType": "task", **made.detailed()})
         return answer(message, {"task": made.flat()})
 
     async def _work(self, task: Theirs) -> None:
@@ -201,6 +218,15 @@ class TasksServer(UpstreamServer):
             task.end("completed", result={"content": text, "_meta": meta})
 
     async def _question(self, task: Theirs) -> dict[str, Any]:
+        if self.extension:
+            task.questions["their-key"] = {
+                "method": "elicitation/create",
+                "params": {**FORM, "message": f"Who, for {task.id}?"},
+            }
+            task.status = "input_required"
+            await self.until(lambda: task.answers or self.closing, 60)
+            task.status = "working"
+            return {"result": task.answers.get("their-key")}
         ident = f"q-{task.id}"
         params = {**FORM, "message": f"Who, for {task.id}?", "_meta": {**FORM["_meta"], RELATED: {"taskId": task.id}}}
         question = {"id": ident, "method": "elicitation/create", "params": params}
@@ -224,8 +250,12 @@ class TasksServer(UpstreamServer):
         mine = task is not None and (self.by_owner or task.session == request.headers["Mcp-Session-Id"])
         if task is None or not mine:
             return error(message, -32602, f"there is no task {message['params']['taskId']}")
+        if message["method"] == "tasks/update":
+            task.answers.update(message["params"]["inputResponses"])
+            self.arrived.set()
+            return answer(message, {"resultType": "complete"})
         if message["method"] == "tasks/get":
-            return answer(message, task.flat())
+            return answer(message, {"resultType": "complete", **task.detailed()} if self.extension else task.flat())
         if message["method"] == "tasks/cancel":
             return self._cancelled(message, task)
         return await self._result(request, message, task)
@@ -239,6 +269,7 @@ class TasksServer(UpstreamServer):
 
     async def _result(self, request: web.Request, message: dict[str, Any], task: Theirs) -> web.StreamResponse:
         response = await stream(request)
+        self.waits.append(request)
         ended = asyncio.ensure_future(task.ended.wait())
         try:
             while not ended.done():

@@ -49,7 +49,8 @@ def asking_task(calls: Calls, request: Request) -> Waiting | None:
 
 def asking_alone(calls: Calls) -> Waiting | None:
     """The one call that a question can belong to which names nothing."""
-    return next((waiting for waiting in calls.values() if waiting.alone and waiting.on_request is not None), None)
+    open_ones = (one for one in calls.values() if one.alone and not one.answer.done())
+    return next((one for one in open_ones if one.on_request is not None), None)
 
 
 def meant_for(calls: Calls, line: bytes) -> Waiting | None:

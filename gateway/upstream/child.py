@@ -338,13 +338,10 @@ class Child:
         if request.method == "ping":
             self._reply(jsonrpc.result(request.id, b"{}"))
             return
-        of_task, on_request = related(request.params) is not None, self._hooks.asks(self)
-        asker = asking_task(self._waiting, request)
-        if asker is None and (on_request is None or not of_task):
-            asker = asking_alone(self._waiting)
-        if asker is not None:
-            on_request = asker.on_request
-        elif on_request is None and of_task and self._exclusive:
+        of_task = related(request.params) is not None
+        asker = asking_task(self._waiting, request) if of_task else asking_alone(self._waiting)
+        on_request = self._hooks.asks(self) if asker is None else asker.on_request
+        if on_request is None and of_task and self._exclusive:
             on_request = self._hooks.soon(self)
         if on_request is None:
             self._reply(jsonrpc.error(request.id, asking.UNDECLARED))

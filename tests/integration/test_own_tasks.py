@@ -219,6 +219,78 @@ class TestUnasked:
         assert len(upstream.calls()) == 2
 
 
+class TestExtension:
+    """The dialect of the extension, over a session: what comes with the state, and answers that go by tasks/update."""
+
+    @pytest.fixture
+    async def client(self, harness, upstream):
+        upstream.extension = True
+        return await begin(harness)
+
+    @requirement("BR-3")
+    async def test_results_and_errors_come_with_the_state(self, client, upstream):
+        made = {tool: await client.task(tool) for tool in ("job", "bad", "broken", "empty")}
+        told = {tool: await client.legacy("tasks/result", {"taskId": task_id}) for tool, task_id in made.items()}
+        assert text_of(told["job"].result) == f"job is done, see task {made['job']}"
+        assert (told["bad"].result["isError"], told["bad"].result["structuredContent"]) == (True, {"errors": [1]})
+        assert told["broken"].error["message"] == f"task {made['broken']} broke"
+        assert "content" not in told["empty"].result
+        assert (upstream.asked("tasks/result"), len(upstream.calls())) == ([], 4)
+
+    @requirement("BR-3")
+    @pytest.mark.parametrize("lost", [False, True])
+    async def test_questions_come_with_the_state_and_answers_go_by_update(self, client, upstream, lost):
+        upstream.faults["tasks/update"] = [status(503)] if lost else []
+        task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
+        await answered(client, task_id)
+        heard = json.loads(text_of((await ended(client, task_id))["result"]))
+        assert heard == ANN
+        (*_, told) = upstream.asked("tasks/update")
+        assert told["params"] == {"taskId": upstream.only.id, "inputResponses": {"their-key": ANN}}
+        assert len(upstream.asked("tasks/update")) == 1 + lost
+
+    @requirement("BR-3", "T25-INP-2")
+    async def test_a_client_that_can_be_asked_nothing_cancels_the_question(self, client):
+        task_id = (await client.call("form", capabilities=TASKS)).result["taskId"]
+        assert json.loads(text_of((await ended(client, task_id))["result"])) == {"action": "cancel"}
+
+    @requirement("BR-3", "OWN-ONCE")
+    async def test_a_successor_asks_no_question_twice(self, client, harness, upstream):
+        task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
+        await asked(client, task_id)
+        other = await begin(harness)
+        await crash(harness.gateways[0])
+        polls = len(upstream.asked("tasks/get"))
+        await upstream.until(lambda: len(upstream.asked("tasks/get")) > polls + 1)
+        await answered(other, task_id)
+        assert json.loads(text_of((await ended(other, task_id))["result"])) == ANN
+        client.bytes += other.bytes
+
+    @requirement("BR-3")
+    async def test_a_cancellation_is_told(self, client, upstream, redis):
+        task_id = (await client.call("job", {"name": "a"})).result["taskId"]
+        await operation(redis)
+        await client.modern("tasks/cancel", {"taskId": task_id})
+        assert (await ended(client, task_id))["status"] == "cancelled"
+        assert len(upstream.asked("tasks/cancel")) == 1
+
+
+async def asked(client, task_id):
+    async def look():
+        return (await client.modern("tasks/get", {"taskId": task_id}, capabilities=EXTENSION)).result
+
+    return await eventually(look, lambda one: one["status"] == "input_required")
+
+
+async def answered(client, task_id):
+    """Answers the one question of a task, which mentions no other."""
+    ((key, question),) = (await asked(client, task_id))["inputRequests"].items()
+    assert question["params"]["message"] == f"Who, for {task_id}?"
+    assert question["params"]["_meta"] == {"com.example/k": 1.0}
+    params = {"taskId": task_id, "inputResponses": {key: ANN}}
+    await client.modern("tasks/update", params, capabilities=EXTENSION)
+
+
 class TestLearning:
     @requirement("BR-3")
     async def test_the_list_is_read_once_and_again_when_a_call_is_refused_for_how_it_was_made(self, client, upstream):
@@ -439,23 +511,12 @@ class TestCancel:
 
 
 class TestInput:
-    async def answered(self, client, task_id):
-        async def look():
-            return (await client.modern("tasks/get", {"taskId": task_id}, capabilities=EXTENSION)).result
-
-        task = await eventually(look, lambda one: one["status"] == "input_required")
-        ((key, question),) = task["inputRequests"].items()
-        assert question["params"]["message"] == f"Who, for {task_id}?"
-        assert question["params"]["_meta"] == {"com.example/k": 1.0}
-        params = {"taskId": task_id, "inputResponses": {key: ANN}}
-        await client.modern("tasks/update", params, capabilities=EXTENSION)
-
     @requirement("BR-3", "TX-GET-1")
     @pytest.mark.parametrize("on_get", [False, True])
     async def test_reaches_a_client_of_the_extension(self, client, upstream, on_get):
         upstream.asks_on_get = on_get
         task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
-        await self.answered(client, task_id)
+        await answered(client, task_id)
         task = await ended(client, task_id)
         heard = next(one["result"] for one in upstream.seen if "method" not in one)
         related = {"io.modelcontextprotocol/related-task": {"taskId": upstream.only.id}}
@@ -489,18 +550,25 @@ class TestInput:
         assert (task["status"], task["error"]["code"]) == ("failed", 50402)
         await upstream.until(lambda: upstream.asked("tasks/cancel"))
 
+    @requirement("BR-3")
+    async def test_outlives_the_stream_on_which_it_was_asked(self, client, upstream):
+        task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
+        await asked(client, task_id)
+        upstream.waits[0].transport.abort()
+        await upstream.until(lambda: len(upstream.waits) > 1)
+        await answered(client, task_id)
+        assert json.loads(text_of((await ended(client, task_id))["result"]))["content"] == {"name": "Ann"}
+        assert len(upstream.calls()) == 1
+
     @requirement("BR-3", "OWN-ONCE")
     async def test_outlives_the_process_that_was_asked(self, harness, upstream, redis):
         client = await begin(harness)
         task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
 
-        async def look():
-            return (await client.modern("tasks/get", {"taskId": task_id}, capabilities=EXTENSION)).result["status"]
-
-        await eventually(look, lambda state: state == "input_required")
+        await asked(client, task_id)
         other = await begin(harness)
         await crash(harness.gateways[0])
-        await self.answered(other, task_id)
+        await answered(other, task_id)
         task = await ended(other, task_id)
         assert json.loads(text_of(task["result"]))["content"] == {"name": "Ann"}
         assert len(upstream.calls()) == 1
