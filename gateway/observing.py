@@ -23,8 +23,8 @@ from gateway.progress import Progress
 from gateway.questions import Questions
 from gateway.telemetry import Telemetry, short
 from gateway.upstream.port import Link, Upstream
-from gateway.watching import Pace, Trouble, Watch
-from gateway.wire import theirs, theirs_2025, work
+from gateway.watching import Pace, Trouble, Watch, place_of
+from gateway.wire import theirs, work
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Response
 from gateway.wire.theirs import Dialect, Sight
@@ -66,9 +66,7 @@ class Observing:
         self, held: Held, link: Link, dialect: Dialect, sight: Sight, settings: Settings, token: int
     ) -> engine.Accept:
         """The command for a task that the upstream has just made. `token` is the progress token of the call."""
-        cancels = not dialect.fetches or theirs_2025.cancels(link.hello.capabilities)
-        said = (link.version, link.session_id, link.capabilities)
-        place = Place(dialect.name, *said, cancels=cancels, created=sight.created, token=str(token))
+        place = place_of(link, dialect, sight, str(token))
         now = self.holder.store.now()
         next_ms = now + int(Pace.of(settings, self.jitter).after(sight) * 1000)
         self.telemetry.accepted(
@@ -207,7 +205,8 @@ class _Following:
         if sight.state == theirs.CANCELLED or not self._watch.dialect.fetches:
             return self._ending(sight, sight.outcome)
         if self._fetched is not None:
-            return self._take(self._fetched)
+            fetched, self._fetched = self._fetched, None
+            return self._take(fetched)
         if self._fetching is not None and not first:  # a wait that broke, and nobody was told
             self._fetching.cancel()
             self._fetching = None

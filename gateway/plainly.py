@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from gateway.core.model import OutcomeKind, Place
+from gateway.core.model import OutcomeKind
 from gateway.policy.model import Settings
 from gateway.upstream.port import Link, OutcomeUnknown, Upstream, WithId
-from gateway.watching import Pace, Trouble, Watch
+from gateway.watching import Pace, Trouble, Watch, place_of
 from gateway.wire import asking, theirs
 from gateway.wire.jsonrpc import Members, Notification, Response
 from gateway.wire.taken import taken, unusable
@@ -38,8 +38,7 @@ async def final(
     if their is None:
         return response
     dialect, sight = their
-    place = Place(dialect.name, link.version, link.session_id, link.capabilities, created=sight.created)
-    with Watch(upstream, link, place, sight.task, new=True) as watch:
+    with Watch(upstream, link, place_of(link, dialect, sight), sight.task, new=True) as watch:
         try:
             ended, answer = await _ended(watch, sight, Pace.of(settings, lambda: _EVENLY), settings.max_result_bytes)
         except asyncio.CancelledError:

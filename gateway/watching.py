@@ -15,9 +15,10 @@ from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from gateway.core.model import Place
 from gateway.policy.model import Settings
 from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, Upstream
+from gateway.wire import theirs_2025
 from gateway.wire.jsonrpc import Members, Response, integer, members
 from gateway.wire.taken import DIALECTS
-from gateway.wire.theirs import Ask, Sight
+from gateway.wire.theirs import Ask, Dialect, Sight
 
 _LOOK_S: Final = 20.0
 _SETTLE_S: Final = 5.0
@@ -70,6 +71,13 @@ class Pace:
 
     def _within(self, wish_s: float) -> float:
         return max(self.least_s, min(wish_s, self.most_s))
+
+
+def place_of(link: Link, dialect: Dialect, sight: Sight, token: str = "") -> Place:
+    """Where a task is that was just made in this session. `token` is the progress token of its call (JSON text)."""
+    cancels = not dialect.fetches or theirs_2025.cancels(link.hello.capabilities)
+    said = (link.version, link.session_id, link.capabilities)
+    return Place(dialect.name, *said, cancels=cancels, created=sight.created, token=token)
 
 
 class Watch:

@@ -35,6 +35,7 @@ class Theirs:
         self.session = session
         self.token = token
         self.status = "working"
+        self.stamp = STAMP
         self.message = f"task {self.id} of {tool} has begun"
         self.outcome: dict[str, Any] = {}
         self.ended = asyncio.Event()
@@ -52,7 +53,7 @@ class Theirs:
             "taskId": self.id,
             "status": self.status,
             "statusMessage": self.message,
-            "createdAt": STAMP,
+            "createdAt": self.stamp,
             "lastUpdatedAt": STAMP,
             "ttl": 60_000,
             "pollInterval": 30,
@@ -88,10 +89,12 @@ class TasksServer(UpstreamServer):
         self.tools = dict(TOOLS)
         self.faults: dict[str, list[Fault]] = {}
         self.by_owner = False
+        self.page = 100
         self.can_cancel = True
         self.heeds_cancel = True
         self.unasked = False
         self.extension = False
+        self.stateless = False
         self.asks_on_get = False
         self.streams: list[tuple[str | None, web.StreamResponse]] = []
         self.waits: list[web.Request] = []
@@ -132,7 +135,10 @@ class TasksServer(UpstreamServer):
         tasks = {"list": {}, **cancel, "requests": {"tools": {"call": {}}}}
         info = {**told, "protocolVersion": self.version, "capabilities": {"tools": {}, "tasks": tasks}}
         made = answer(message, info)
-        made.headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+        if self.stateless:
+            self.sessions.add(None)
+        else:
+            made.headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
         return made
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
@@ -145,7 +151,10 @@ class TasksServer(UpstreamServer):
         if method == "tools/list" and request.headers.get("Mcp-Session-Id") in self.sessions:
             self.seen.append(message)
             self.arrived.set()
-            return answer(message, {"tools": [tool(name, support) for name, support in self.tools.items()]})
+            listed = [tool(name, support) for name, support in self.tools.items()]
+            at = int(message["params"].get("cursor", 0))
+            more = {"nextCursor": str(at + self.page)} if at + self.page < len(listed) else {}
+            return answer(message, {"tools": listed[at : at + self.page], **more})
         if method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/update", "tools/call"):
             self.seen.append(message)
             self.arrived.set()
@@ -247,7 +256,7 @@ class TasksServer(UpstreamServer):
 
     async def _about(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         task = self.tasks.get(message["params"]["taskId"])
-        mine = task is not None and (self.by_owner or task.session == request.headers["Mcp-Session-Id"])
+        mine = task is not None and (self.by_owner or task.session == request.headers.get("Mcp-Session-Id"))
         if task is None or not mine:
             return error(message, -32602, f"there is no task {message['params']['taskId']}")
         if message["method"] == "tasks/update":

@@ -19,6 +19,7 @@ OWN = {
     "defaults": {**POLICY["defaults"], **QUICK},
     "tools": [{"match": "plain", "task_support": "forbidden"}],
 }
+PLAIN = {**OWN, "defaults": {**OWN["defaults"], "task_support": "forbidden"}}
 CAN = {"elicitation": {"form": {}}}
 EXTENSION = {**TASKS, **CAN}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
@@ -211,6 +212,42 @@ class TestUnasked:
         assert len(upstream.calls()) == 2
 
     @requirement("BR-3")
+    @pytest.mark.parametrize("extension", [False, True])
+    async def test_a_plain_call_gets_an_error_where_the_work_failed(self, harness, upstream, extension):
+        client = await begin(harness, PLAIN)
+        upstream.unasked, upstream.extension = True, extension
+        told = (await client.legacy_call("broken")).error
+        assert told == {"code": -32042, "message": "task task broke", "data": {"task": "task", "n": 1.0}}
+        assert (await client.legacy_call("bad")).result["isError"]
+
+    @requirement("BR-3")
+    async def test_faults_of_looking_are_overcome_in_a_plain_call_too(self, harness, upstream):
+        client = await begin(harness, PLAIN)
+        upstream.unasked = True
+        upstream.faults["tasks/get"] = [status(503), refusal(-32602), cut]
+        upstream.faults["tasks/result"] = [status(503), refusal(-32603)]
+        assert "job is done" in text_of((await client.legacy_call("job")).result)
+        assert len(upstream.calls()) == 1
+
+    @requirement("BR-3")
+    async def test_a_plain_call_whose_task_is_forgotten_has_an_unknown_outcome(self, harness, upstream, monkeypatch):
+        monkeypatch.setattr("gateway.watching._SETTLE_S", 0)
+        client = await begin(harness, PLAIN)
+        upstream.unasked = True
+        upstream.faults["tasks/get"] = [refusal(-32602)]
+        assert (await client.legacy_call("job")).error["code"] == 50305
+
+    @requirement("BR-3", "TX-HTTP-7")
+    async def test_a_plain_call_that_nobody_waits_for_any_more_is_cancelled(self, harness, upstream):
+        client = await begin(harness, PLAIN)
+        upstream.unasked = True
+        calling = asyncio.create_task(client.call("job", {"name": "a"}))
+        await upstream.until(lambda: upstream.asked("tasks/get"))
+        calling.cancel()
+        await upstream.until(lambda: upstream.asked("tasks/cancel"))
+        assert upstream.only.status == "cancelled"
+
+    @requirement("BR-3")
     async def test_a_task_without_an_id_is_no_result(self, client, upstream):
         upstream.faults["tools/call"] = [result(resultType="task"), result(resultType="task")]
         told = await client.legacy("tasks/result", {"taskId": await client.task("never")})
@@ -308,6 +345,19 @@ class TestLearning:
         assert len(upstream.tasks) == 4
 
     @requirement("BR-3")
+    async def test_the_list_is_read_to_its_end(self, client, upstream):
+        upstream.page = 2
+        told = await client.legacy("tasks/result", {"taskId": await client.task("stepping")})
+        assert "stepping is done" in text_of(told.result)
+        assert [one["params"].get("cursor") for one in upstream.asked("tools/list")] == [None, "2", "4", "6", "8"]
+
+    @requirement("BR-3")
+    async def test_a_list_that_is_refused_makes_calls_plain_ones(self, client, upstream):
+        upstream.faults["tools/list"] = [refusal(-32603)]
+        told = await client.legacy("tasks/result", {"taskId": await client.task("job")})
+        assert text_of(told.result) == "done at once"
+
+    @requirement("BR-3")
     async def test_a_refusal_that_has_another_reason_is_the_answer(self, client, upstream):
         upstream.faults["tools/call"] = [refusal(-32601)]
         told = await client.legacy("tasks/result", {"taskId": await client.task("job")})
@@ -392,6 +442,42 @@ class TestPollingFaults:
         upstream.open("a")
         assert "must is done" in text_of((await client.legacy("tasks/result", {"taskId": task_id})).result)
         assert len(upstream.calls()) == 1
+
+    @requirement("BR-3")
+    async def test_another_task_of_the_same_name_is_not_taken_for_it(self, client, upstream, redis):
+        upstream.by_owner = True
+        await client.task("must", {"name": "a"})
+        await operation(redis)
+        upstream.only.stamp = "2026-02-02T00:00:00Z"
+        upstream.sessions.clear()
+        assert (await operation(redis, "unknown"))["reason"] == "the upstream has another task of this name"
+
+    @requirement("BR-3")
+    async def test_a_result_that_is_too_large_is_asked_for_once(self, harness, upstream, redis):
+        client = await begin(harness, policy(max_result_bytes=2000))
+        await client.task("must", {"name": "a"})
+        await operation(redis)
+        big = [{"type": "text", "text": "x" * 100_000}]
+        upstream.only.end("completed", result={"content": big})
+        assert "larger than max_result_bytes" in (await operation(redis, "unknown"))["reason"]
+        assert len(upstream.asked("tasks/result")) == 1
+
+    @requirement("BR-3")
+    async def test_a_task_that_is_forgotten_with_its_result_handed_out_has_that_result(self, client, upstream):
+        task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
+        upstream.faults["tasks/get"] = []
+        await asked(client, task_id)
+        upstream.faults["tasks/get"] = [refusal(-32601)] * 1000
+        upstream.only.end("completed", result={"content": [{"type": "text", "text": "done"}]})
+        assert text_of((await ended(client, task_id))["result"]) == "done"
+
+    @requirement("BR-3")
+    async def test_a_server_without_sessions_knows_its_tasks_as_well(self, harness, upstream):
+        upstream.stateless = True
+        client = await begin(harness)
+        told = await client.legacy("tasks/result", {"taskId": await client.task("must")})
+        assert "must is done" in text_of(told.result)
+        assert upstream.streams == []
 
     @requirement("BR-3")
     async def test_a_session_that_ended_with_its_tasks_makes_the_outcome_unknown(self, client, upstream, redis):
