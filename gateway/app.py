@@ -205,7 +205,7 @@ class Gateway:
             command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
             era = None if config.era == "auto" else Era(config.era)
             bounds = Bounds(config.max_sessions, config.session_idle_s)
-            return StdioUpstream(command, bounds, self._telemetry, era)
+            return StdioUpstream(command, bounds, self._telemetry, era, ids=ids)
         if config.transport == "auto":
             transports = {"streamable HTTP": self._http(config, pins, ids)}
             if config.era != "modern":

@@ -17,6 +17,7 @@ from gateway.mirroring import Mirroring
 from gateway.outbox import Outbox
 from gateway.parked import Parked, Waiting
 from gateway.pending import Background, Pending
+from gateway.plainly import final
 from gateway.policy.decide import Ask, Decision, Mode
 from gateway.policy.model import Settings
 from gateway.records import Asker, Records
@@ -24,10 +25,11 @@ from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import NotSent
+from gateway.upstream.port import Link, NotSent
 from gateway.wire import asking, reply, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
 from gateway.wire.intent import TASKS_2025, CallTool, TaskAsk, era_of
+from gateway.wire.jsonrpc import Response
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
@@ -191,6 +193,10 @@ class Calls:
 
     def _plain(self, endpoint: Endpoint, caller: Caller, call: CallTool, settings: Settings) -> Pending:
         """A call of a tool that is never a task: to the upstream and back."""
+
+        async def whole(link: Link, response: Response) -> Response:
+            return await final(endpoint.upstream, link, response, settings, self._background.start)
+
         passage = Passage(
             call.id,
             "tools/call",
@@ -199,6 +205,7 @@ class Calls:
             settings.max_result_bytes,
             call.progress_token,
             may_act=settings.effect != "read_only",
+            final=whole,
         )
         return self._forwarding.serve(endpoint, caller, passage)
 
@@ -276,7 +283,7 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
 
 
 def _timed_out(operation: Operation | None, timeout_s: float) -> Reject:
-    unknown = operation is not None and operation.state is OperationState.UNKNOWN
+    unknown = operation is not None and operation.state in (OperationState.UNKNOWN, OperationState.ACCEPTED)
     outcome = "unknown" if unknown else "none"
     told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
     if unknown:

@@ -39,7 +39,8 @@ class Passage:
     """A request on its way. `params` are as the client wrote them.
 
     `may_act` tells that it may have changed something when its answer was lost; `again` that it may be sent once more
-    then, because it changes nothing.
+    then, because it changes nothing. `final` gives what an answer comes to that stands for a
+    task of the upstream's own.
     """
 
     id: bytes
@@ -50,6 +51,7 @@ class Passage:
     progress_token: bytes | None = None
     may_act: bool = False
     again: bool = False
+    final: Callable[[Link, Response], Awaitable[Response]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +222,12 @@ class Forwarding:
         if outbox is not None and caller.era is Era.LEGACY:
             ask = self.questions.asker(caller.owner, caller.capabilities, passage.timeout_s, outbox.put)
         note = None if outbox is None else _relay(caller.speech, passage, outbox, era)
-        performing = asyncio.ensure_future(upstream.perform(link, call, note, ask))
+
+        async def perform() -> Response:
+            response = await upstream.perform(link, call, note, ask)
+            return response if passage.final is None else await passage.final(link, response)
+
+        performing = asyncio.ensure_future(perform())
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({performing, stopping}, timeout=passage.timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -84,7 +84,7 @@ class Holder:
             if held.pair.operation is None or held.pair.fence != held.fence:
                 return False
 
-    async def finish(self, held: Held, command: Command, body: bytes) -> None:
+    async def finish(self, held: Held, command: Command, body: bytes, *, give_back: bool = False) -> None:
         """Commits what became of the operation, for as long as it takes and while nobody else took it over."""
         failures = 0
         while True:
@@ -94,13 +94,58 @@ class Holder:
             if after is None:
                 return
             try:
-                verdict = await self._commit(held, after, body if after.finished else None)
+                verdict = await self._commit(held, after, body if after.finished else None, give_back=give_back)
                 if verdict is not Verdict.STALE:
                     self._told(held, type(command).__name__.lower(), verdict)
                     return
                 held.pair = await self.store.load(held.ref)
             except StoreAway:
                 failures = await self._wait_for_store(held, failures)
+
+    async def accept(self, held: Held, command: engine.Accept) -> bool:
+        """Commits that the upstream took the work, for as long as it takes; False if it is somebody else's now."""
+        failures = 0
+        while True:
+            operation = held.pair.operation
+            if operation is None or held.pair.fence != held.fence:
+                return False
+            if operation.state is OperationState.ACCEPTED and operation.handle == command.handle:
+                return True  # the answer to an earlier attempt was lost
+            try:
+                written = await self._try(held, command)
+            except StoreAway:
+                failures = await self._wait_for_store(held, failures)
+                continue
+            if written is not None:
+                return written
+
+    async def observe(self, held: Held, command: engine.Observe) -> bool:
+        """Commits what was seen, unless the store is away: it is seen again. False if it is somebody else's now."""
+        with suppress(StoreAway):
+            while (written := await self._try(held, command)) is None:
+                pass
+            return written
+        return True
+
+    async def give_back(self, held: Held) -> None:
+        """Leaves to others what the upstream took; whoever claims it next asks on."""
+        await self.finish(held, engine.Lose(), b"", give_back=True)
+
+    async def _try(self, held: Held, command: Command) -> bool | None:
+        """One attempt; None if somebody changed the records in between. Raises StoreAway."""
+        if held.pair.operation is None or held.pair.fence != held.fence:
+            return False
+        after = apply(held.pair.task, held.operation, command, self.store.now())
+        if isinstance(after, Refused):
+            return False
+        verdict = await self._commit(held, after, None)
+        if verdict is Verdict.STALE:
+            held.pair = await self.store.load(held.ref)
+            return None
+        written = verdict in (Verdict.OK, Verdict.EXPIRED)
+        if not written or isinstance(command, engine.Accept):  # one more look is no news
+            self._told(held, type(command).__name__.lower(), verdict)
+        return written
 
     async def change(self, held: Held, command: Command) -> Pair | None:
         """Applies a command that does not end the work; the records after it, or None if it was refused or fenced."""
@@ -130,13 +175,15 @@ class Holder:
             return Applied(task, operation)  # nothing was sent: the work goes back as it is
         return None if isinstance(after, Refused) else after
 
-    async def _commit(self, held: Held, after: Applied, body: bytes | None) -> Verdict:
-        verdict = await self.store.commit(self._request(held, held.pair, after, body))
+    async def _commit(self, held: Held, after: Applied, body: bytes | None, *, give_back: bool = False) -> Verdict:
+        verdict = await self.store.commit(self._request(held, held.pair, after, body, give_back=give_back))
         if verdict in (Verdict.OK, Verdict.EXPIRED):
             held.pair = Pair(after.task, after.operation, held.fence, self.store.now())
         return verdict
 
-    def _request(self, held: Held, before: Pair, after: Applied, body: bytes | None) -> Change:
+    def _request(
+        self, held: Held, before: Pair, after: Applied, body: bytes | None, *, give_back: bool = False
+    ) -> Change:
         settings, _ = self._policies[held.ref.owner.upstream].settings(after.operation.tool)
         again = after.operation.state is OperationState.PLANNED
         return Change(
@@ -146,7 +193,7 @@ class Holder:
             retention_ms=settings.ledger_retention_days * _DAY_MS,
             body=body,
             fence=held.fence,
-            give_back=again and after.operation is before.operation,
+            give_back=give_back or (again and after.operation is before.operation),
             restart_in_ms=int(1000 * min(2**after.operation.attempt, 30) * self._jitter()) if again else 0,
         )
 

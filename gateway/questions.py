@@ -6,6 +6,7 @@ nothing it needs to know.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core import engine
@@ -22,6 +23,15 @@ _LOOK_S: Final = 5.0
 _STORE_PAUSE_S: Final = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question of an upstream: `params` are JSON text as the record keeps it, `theirs` is its name for it."""
+
+    method: str
+    params: str
+    theirs: str = ""
+
+
 class Questions:
     """Asks on behalf of the upstreams of one process."""
 
@@ -35,21 +45,28 @@ class Questions:
         async def ask(method: str, params: Members) -> tuple[bool, bytes]:
             if not asking.declared(link.capabilities, method, params):
                 return False, asking.UNDECLARED
-            key = await self._ask(held, method, params, timeout_s)
-            return await self._answer(held, key) if key is not None else (False, asking.GONE)
+            return await self.put(held, Asked(method, asking.stored(params)), timeout_s)
 
         return ask
 
-    async def _ask(self, held: Held, method: str, params: Members, timeout_s: float) -> str | None:
+    async def put(self, held: Held, asked: Asked, timeout_s: float) -> tuple[bool, bytes]:
+        """Asks, and waits for the answer. A question that was asked before is not asked again."""
+        key = await self._ask(held, asked, timeout_s)
+        return await self.answer(held, key) if key is not None else (False, asking.GONE)
+
+    async def _ask(self, held: Held, asked: Asked, timeout_s: float) -> str | None:
         """The key of the question in the record; None if nobody is there to be asked any more."""
         while True:
             try:
                 task = (await self._holder.store.load(held.ref)).task
                 if task is None or task.terminal:
                     return None
+                if (known := _known(task, asked)) is not None:
+                    return known
                 now = self._holder.store.now()
                 key = f"input-{len(task.questions) + 1}"
-                question = Question(key, method, asking.stored(params), now, now + int(timeout_s * 1000))
+                deadline_ms = now + int(timeout_s * 1000)
+                question = Question(key, asked.method, asked.params, now, deadline_ms, theirs=asked.theirs)
                 if await self._holder.change(held, engine.Ask(question)) is not None:
                     return key
                 if not await self._still_ours(held, key):
@@ -63,7 +80,7 @@ class Questions:
         taken = pair.task is not None and any(question.key == key for question in pair.task.questions)
         return taken and pair.fence == held.fence and pair.task is not None and not pair.task.terminal
 
-    async def _answer(self, held: Held, key: str) -> tuple[bool, bytes]:
+    async def answer(self, held: Held, key: str) -> tuple[bool, bytes]:
         """Waits for the answer. When nobody gives one in time, the work is given up."""
         with self._wake.waiting(held.member) as event:
             while True:
@@ -85,6 +102,14 @@ class Questions:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await event.wait()
+
+
+def _known(task: Task, asked: Asked) -> str | None:
+    """The key of this very question, if it is in the record: names are reused in a new session, questions are not."""
+    same = (asked.theirs, asked.method, asked.params)
+    known = ((one.theirs, one.method, one.params) for one in task.questions)
+    keys = [one.key for one, what in zip(task.questions, known, strict=True) if what == same]
+    return keys[0] if asked.theirs and keys else None
 
 
 def find(task: Task | None, key: str) -> Question | None:

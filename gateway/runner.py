@@ -10,10 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from mcp_types.jsonrpc import METHOD_NOT_FOUND
+
+from gateway.abilities import Abilities
 from gateway.core import engine
 from gateway.core.engine import Command
-from gateway.core.model import Operation, OperationState
+from gateway.core.model import Operation, OperationState, OutcomeKind
 from gateway.holder import Held, Holder
+from gateway.observing import Observing
 from gateway.pending import Patience
 from gateway.policy.decide import Policy
 from gateway.progress import listener
@@ -23,9 +27,11 @@ from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
-from gateway.wire import work
+from gateway.wire import theirs_2025, theirs_ext, work
 from gateway.wire.errors import Reject
-from gateway.wire.intent import era_of
+from gateway.wire.intent import MODERN_VERSIONS, era_of
+from gateway.wire.jsonrpc import Members, integer, members
+from gateway.wire.taken import taken, unusable
 
 _TICK_S: Final = 0.5
 _RECHECK_S: Final = 10.0
@@ -33,6 +39,8 @@ _OPEN_BACKOFF_S: Final = (0.1, 0.4)
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _MAX_ATTEMPTS: Final = 5
 _LAST_WORDS_S: Final = 3.0
+_KEEP_MS: Final = 60_000
+"""How long after our deadline an upstream is asked to keep its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,10 @@ class Runner:
         policies = {name: site.policy for name, site in sites.items()}
         self._holder = Holder(store, policies, telemetry, jitter)
         self._questions = Questions(self._holder, wake)
+        self._observing = Observing(
+            self._holder, self._questions, telemetry, jitter, cancel_grace_s=limits.cancel_grace_s
+        )
+        self._abilities = {name: Abilities(site.upstream) for name, site in sites.items()}
         self._limits = limits
         self._process = process
         self._telemetry = telemetry
@@ -182,7 +194,11 @@ class Runner:
         try:
             await self._handle(running, kind)
         except asyncio.CancelledError:
-            await self._holder.finish(running, engine.Lose() if running.performing else engine.Unsend(), work.LOST)
+            if running.operation.state is OperationState.ACCEPTED:
+                await self._observing.leave(running, self._sites[running.ref.owner.upstream].upstream)
+            else:
+                command = engine.Lose() if running.performing else engine.Unsend()
+                await self._holder.finish(running, command, work.LOST)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave a record without an end
             self._telemetry.fault("runner", error)
             await self._after_fault(running)
@@ -196,12 +212,16 @@ class Runner:
         if running.operation.state is OperationState.PLANNED:
             reject = Reject("internal", "a fault of the gateway: nothing was sent")
             await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
+        elif running.operation.state is OperationState.ACCEPTED:
+            await self._holder.finish(running, engine.Forget(engine.LOST), work.LOST)
         else:
             await self._holder.finish(running, engine.Lose(), work.LOST)
 
     async def _handle(self, running: Held, kind: ClaimKind) -> None:
         operation, task = running.operation, running.pair.task
-        if kind in (ClaimKind.LOST, ClaimKind.HELD):
+        if operation.state is OperationState.ACCEPTED:
+            await self._follow(running, new=False)
+        elif kind in (ClaimKind.LOST, ClaimKind.HELD):
             await self._holder.finish(running, engine.Lose(), work.LOST)
         elif kind is ClaimKind.DEADLINE or self._time_left(operation) <= 0:
             await self._holder.finish(running, engine.Overdue(), work.DEADLINE)
@@ -225,15 +245,45 @@ class Runner:
             failure = work.failure(Reject(error.reason, str(error)))
             await self._holder.finish(running, engine.GiveUp(str(error)), failure)
             return
+        as_task = await self._abilities[running.ref.owner.upstream].takes_task(link, running.operation.tool)
         if not await self._holder.send(running):
             return
         settings, _ = site.policy.settings(running.operation.tool)
         call_id = site.upstream.next_id()
         wants_progress = task is not None and task.progress_token is not None
         params = work.call_params(running.arguments, call_id if wants_progress else None, era=era_of(link.version))
+        if as_task:
+            params = self._asking(running, link, params)
         call = Call(call_id, "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
+        if isinstance(command, engine.Accept):
+            if await self._holder.accept(running, command):
+                await self._follow(running, new=True)
+            return
+        if _refused_as_such(command, body) and await self._abilities[running.ref.owner.upstream].differs(
+            link, running.operation.tool, asked=as_task
+        ):
+            command = engine.Unsend()  # it was refused for how it was called: nothing was done
         await self._holder.finish(running, command, body)
+
+    def _asking(self, running: Held, link: Link, params: Members) -> Members:
+        """The parameters of a call that an upstream may make a task of its own of."""
+        if link.version in MODERN_VERSIONS:
+            return theirs_ext.declaring(params)
+        return theirs_2025.asking(params, int(self._time_left(running.operation) * 1000) + _KEEP_MS)
+
+    async def _follow(self, running: Held, *, new: bool) -> None:
+        """The upstream has the work. What becomes of it is asked, and never started again."""
+        site = self._sites[running.ref.owner.upstream]
+        settings, _ = site.policy.settings(running.operation.tool)
+        progress = listener(self._streams, running.ref, running.pair.task)
+        try:
+            ending = await self._observing.follow(running, site.upstream, settings, progress, new=new)
+        finally:
+            if progress is not None:
+                await progress.close()
+        if ending is not None:
+            await self._holder.finish(running, *ending)
 
     async def _open(self, upstream: Upstream, running: Held, capabilities: str) -> Link:
         """The upstream session of the client session that asked, after a few attempts within about a second."""
@@ -261,7 +311,7 @@ class Runner:
                 {performing, stopping}, timeout=self._time_left(running.operation), return_when=asyncio.FIRST_COMPLETED
             )
             if performing.done() and not running.input_expired:
-                return self._outcome(performing, running)
+                return self._outcome(performing, running, link, call)
             await upstream.cancel(link, call)
             if running.input_expired:
                 return engine.InputExpired(), work.UNANSWERED
@@ -270,7 +320,7 @@ class Runner:
             await asyncio.wait({performing}, timeout=self._limits.cancel_grace_s)
             if not performing.done() or isinstance(performing.exception(), OutcomeUnknown):
                 return engine.GraceOver(), work.LOST  # where closing its stream cancels a call, no answer can come
-            return self._outcome(performing, running)
+            return self._outcome(performing, running, link, call)
         finally:
             stopping.cancel()
             performing.cancel()
@@ -279,9 +329,11 @@ class Runner:
             if progress is not None:
                 await progress.close()
 
-    def _outcome(self, performing: "asyncio.Future[work.Response]", running: Held) -> tuple[Command, bytes]:
+    def _outcome(
+        self, performing: "asyncio.Future[work.Response]", running: Held, link: Link, call: Call
+    ) -> tuple[Command, bytes]:
         try:
-            kind, body = work.outcome(performing.result())
+            response = performing.result()
         except NotSent as error:
             self._failed(running, error.reason, str(error))
             if error.again and running.operation.attempt < _MAX_ATTEMPTS:
@@ -290,6 +342,13 @@ class Runner:
         except OutcomeUnknown as error:
             self._failed(running, error.reason, str(error))
             return engine.Lose(), work.LOST
+        if (their := taken(response)) is not None:
+            settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
+            return self._observing.acceptance(running, link, *their, settings, call.id), b""
+        if unusable(response):
+            self._failed(running, "upstream_bad", "the upstream made a task and does not say which")
+            return engine.Lose(), work.LOST
+        kind, body = work.outcome(response)
         return engine.Answer(kind), body
 
     def _time_left(self, operation: Operation) -> float:
@@ -302,3 +361,10 @@ class Runner:
         if up is not self._store_up:
             self._store_up = up
             self._telemetry.store_changed(up=up, error=error)
+
+
+def _refused_as_such(command: Command, body: bytes) -> bool:
+    """Whether a server refused a call because it was a task, or because it was none."""
+    error: Members = members(body) or {}
+    is_error = isinstance(command, engine.Answer) and command.kind is OutcomeKind.ERROR
+    return is_error and integer(error.get("code")) == METHOD_NOT_FOUND

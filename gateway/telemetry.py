@@ -5,6 +5,7 @@ find a task for whoever has the same identity.
 """
 
 import hashlib
+import re
 import sys
 from typing import Any, Final, TextIO
 
@@ -12,6 +13,8 @@ import orjson
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+_WORD: Final = re.compile(r"[\w-]{8,}")
+_REMEMBERED: Final = 10_000
 _SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600)
 
 
@@ -21,6 +24,7 @@ class Telemetry:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.registry = CollectorRegistry()
         self.log = _logger(stream or sys.stderr)
+        self._theirs: dict[str, None] = {}
         self._requests = Counter(
             "mtg_requests", "Requests of clients", ["upstream", "era", "method", "outcome"], registry=self.registry
         )
@@ -86,6 +90,13 @@ class Telemetry:
         self._transitions.labels(upstream, operation).inc()
         self.log.info("transition", upstream=upstream, id=short(task_id), task=task, operation=operation, cause=cause)
 
+    def accepted(self, *, upstream: str, task_id: str, theirs: str, dialect: str) -> None:
+        """An upstream made a task of its own, `theirs`. Its id is a digest in the log like ours, whoever prints it."""
+        self._theirs[theirs] = None
+        if len(self._theirs) > _REMEMBERED:
+            del self._theirs[next(iter(self._theirs))]
+        self.log.info("upstream_task", upstream=upstream, id=short(task_id), upstream_id=short(theirs), dialect=dialect)
+
     def lookup_failed(self, reason: str) -> None:
         """A task was asked for and not found: `unknown` or `expired`."""
         self._lookups.labels(reason).inc()
@@ -136,7 +147,7 @@ class Telemetry:
 
     def upstream_stderr(self, *, upstream: str, pid: int, line: str) -> None:
         """A line that a process printed to its standard error."""
-        self.log.info("upstream_stderr", upstream=upstream, pid=pid, line=line)
+        self.log.info("upstream_stderr", upstream=upstream, pid=pid, line=_WORD.sub(self._digested, line))
 
     def upstream_stderr_left_out(self, *, upstream: str, pid: int, lines: int) -> None:
         """So many lines of a process were too many to be logged."""
@@ -170,6 +181,9 @@ class Telemetry:
             self.log.info("store_back")
         else:
             self.log.error("store_away", error=error, hint="starts are refused until the store answers again")
+
+    def _digested(self, word: re.Match[str]) -> str:
+        return short(word[0]) if word[0] in self._theirs else word[0]
 
     def fault(self, where: str, error: BaseException) -> None:
         """Something that must not happen happened. The message could hold what a client sent, the type cannot."""

@@ -139,7 +139,7 @@ ENTRIES: dict[str, Entry] = {
     # between the eras
     "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN),
     "BR-2": Entry("legacy client, modern upstream", OWN),
-    "BR-3": Entry("upstreams with tasks of their own", OWN, _BRIDGE),
+    "BR-3": Entry("tasks of an upstream are driven to their end and shown as ours; its ids never leave", OWN),
     "BR-4": Entry("what exists in one era only is mapped or refused", OWN),
     "BR-5": Entry("unknown methods pass between peers of one era", OWN),
     # our own promises

@@ -29,7 +29,8 @@ class Stdio:
         self.environment: dict[str, str] = {}
 
     def arguments(self, mode: str = "") -> list[str]:
-        return [sys.executable, "-S", str(self.server), str(self.folder), mode]
+        program = self.server.with_name("tasks_server.py") if mode == "tasks" else self.server
+        return [sys.executable, "-S", str(program), str(self.folder), mode]
 
     def command(self, mode: str = "", **variables: str) -> Command:
         def resolved() -> dict[str, str]:

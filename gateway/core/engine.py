@@ -10,114 +10,65 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from gateway.core.model import IN_FLIGHT, Learnt, Operation, OperationState, OutcomeKind, Question, Task, TaskState
+from gateway.core.commands import (
+    Accept,
+    Answer,
+    Ask,
+    Cancel,
+    Command,
+    Forget,
+    GiveUp,
+    GraceOver,
+    InputExpired,
+    Lose,
+    Observe,
+    Overdue,
+    Promote,
+    Reconcile,
+    Respond,
+    Send,
+    Unsend,
+)
+from gateway.core.model import (
+    IN_FLIGHT,
+    Learnt,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    Task,
+    TaskState,
+)
 from gateway.core.operation import OperationEvent, next_operation_state
 from gateway.core.task import TaskEvent, next_task_state
 
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """The first byte is about to leave for the upstream. Committed before it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unsend:
-    """Nothing took effect at the upstream: the work may be started again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accept:
-    """A job API took the work and named a handle by which it can be asked."""
-
-    handle: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The upstream answered."""
-
-    kind: OutcomeKind
-
-
-@dataclass(frozen=True, slots=True)
-class Lose:
-    """It was sent, and nobody is left who could receive the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """It is known that nothing took effect, and the work will not be started again."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """The absolute deadline passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputExpired:
-    """Nobody answered a question of the upstream in time (T25-INP-3)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """The requestor cancels: final in 2025-11-25 (T25-CAN-1), cooperative in the extension (TX-CAN-1)."""
-
-    final: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GraceOver:
-    """The upstream was told to stop and had its time to answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The upstream asks the requestor something."""
-
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class Respond:
-    """The requestor answers some of the questions; keys that are not outstanding are ignored (TX-UPD-2)."""
-
-    answers: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Reconcile:
-    """An authority told what became of an unknown operation."""
-
-    kind: OutcomeKind
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """A hidden record is handed out as a task, with the lifetime of one."""
-
-    ttl_ms: int
-    keep_result_ms: int
-
-
-Command: TypeAlias = (
-    Send
-    | Unsend
-    | Accept
-    | Answer
-    | Lose
-    | GiveUp
-    | Overdue
-    | InputExpired
-    | Cancel
-    | GraceOver
-    | Ask
-    | Respond
-    | Reconcile
-    | Promote
-)
+__all__ = [
+    "CANCELLED",
+    "DEADLINE",
+    "LOST",
+    "UNANSWERED",
+    "Accept",
+    "Answer",
+    "Applied",
+    "Ask",
+    "Cancel",
+    "Command",
+    "Forget",
+    "GiveUp",
+    "GraceOver",
+    "InputExpired",
+    "Lose",
+    "Observe",
+    "Outcome",
+    "Overdue",
+    "Promote",
+    "Reconcile",
+    "Refusal",
+    "Refused",
+    "Respond",
+    "Send",
+    "Unsend",
+    "apply",
+]
 
 
 class Refusal(StrEnum):
@@ -225,8 +176,25 @@ def _unsend(task: Task | None, operation: Operation, _: Unsend, now: int) -> Out
 
 
 def _accept(task: Task | None, operation: Operation, command: Accept, now: int) -> Outcome:
-    accepted = _move(operation, OperationEvent.ACCEPT, now, handle=command.handle)
+    known = {"handle": command.handle, "place": command.place, "seen": command.seen}
+    accepted = _move(operation, OperationEvent.ACCEPT, now, correlation=command.correlation, **known)
     return _ILLEGAL if accepted is None else Applied(task, accepted)
+
+
+def _observe(task: Task | None, operation: Operation, command: Observe, now: int) -> Outcome:
+    place = command.place or operation.place
+    observed = _move(operation, OperationEvent.OBSERVE, now, seen=command.seen, place=place)
+    if observed is None:
+        return _ILLEGAL
+    live = _live(task)
+    if live is None or command.message in ("", live.status_message):
+        return Applied(task, observed)
+    return Applied(_stamp_task(live, now, status_message=command.message), observed)
+
+
+def _forget(task: Task | None, operation: Operation, command: Forget, now: int) -> Outcome:
+    forgotten = _move(operation, OperationEvent.FORGET, now, reason=command.reason)
+    return _ILLEGAL if forgotten is None else _ended(task, forgotten, now, command.reason)
 
 
 def _answer(task: Task | None, operation: Operation, command: Answer, now: int) -> Outcome:
@@ -356,6 +324,8 @@ _HANDLERS: Final[Mapping[type, Callable[..., Outcome]]] = {
     Send: _send,
     Unsend: _unsend,
     Accept: _accept,
+    Observe: _observe,
+    Forget: _forget,
     Answer: _answer,
     Lose: _lose,
     GiveUp: _give_up,

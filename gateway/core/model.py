@@ -6,7 +6,7 @@ All times are milliseconds since the epoch on the store's clock; all durations a
 from dataclasses import dataclass
 from enum import StrEnum
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of both records. Readers accept this one and the one before."""
 
 
@@ -94,7 +94,8 @@ class Principal:
 class Question:
     """Something the upstream asks the requestor. `key` is never used twice within a task.
 
-    `params` is JSON text, `answer` JSON text of an object with either a `result` or an `error`.
+    `params` is JSON text, `answer` JSON text of an object with either a `result` or an `error`. `theirs` is how an
+    upstream that works in a task of its own names the question, so that any process can answer it; nobody else sees it.
     """
 
     key: str
@@ -103,6 +104,41 @@ class Question:
     asked_ms: int
     deadline_ms: int
     answer: str | None = None
+    theirs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an upstream keeps the task that it made of the work, and how it is asked about it.
+
+    `dialect` names how it speaks of tasks; `version`, `session`, `capabilities` (JSON text), `client` and `spoken`
+    are those of the upstream session that knows the task (see `Link`). `cancels` tells whether it takes a
+    cancellation, `created` when it says that the task was made, `token` is our progress token (JSON text). Nobody
+    but that upstream ever sees an id of it.
+    """
+
+    dialect: str
+    version: str = ""
+    session: str | None = None
+    capabilities: str = "{}"
+    cancels: bool = True
+    created: str = ""
+    token: str = ""
+    client: str = ""
+    spoken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was last seen of an upstream's task: its own word for the state, when, and when it may be asked again.
+
+    `told` is set once the upstream was told to stop.
+    """
+
+    state: str
+    at_ms: int
+    next_ms: int
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +182,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The fact: one intended effect at one upstream, whatever the requestor is told about it."""
+    """The fact: one intended effect at one upstream, whatever the requestor is told about it.
+
+    `handle` is the id by which an upstream that took the work can be asked about it, `place` where, `seen` what it said
+    last, and `correlation` a digest of the handle, for log lines.
+    """
 
     id: str
     owner: Owner
@@ -160,6 +200,9 @@ class Operation:
     arguments_digest: str = ""
     attempt: int = 0
     handle: str | None = None
+    place: Place | None = None
+    seen: Seen | None = None
+    correlation: str = ""
     outcome_kind: OutcomeKind | None = None
     learnt: Learnt | None = None
     reason: str = ""

@@ -18,6 +18,8 @@ class OperationEvent(StrEnum):
     LOSE = "lost"
     RECONCILE = "reconcile"
     DROP = "drop"
+    OBSERVE = "observed"
+    FORGET = "forgotten"
 
 
 _PLANNED, _SENT, _ACCEPTED = OperationState.PLANNED, OperationState.SENT, OperationState.ACCEPTED
@@ -27,12 +29,12 @@ _EVENTS = tuple(OperationEvent)
 _ABSORBED = (None,) * len(_EVENTS)
 
 _ROWS: Final[Mapping[OperationState, tuple[OperationState | None, ...]]] = {
-    #           send   not sent  accept     answer     lost, rep. lost       reconcile    drop
-    _PLANNED: (_SENT, None, None, None, None, None, None, _DROPPED),
-    _SENT: (None, _PLANNED, _ACCEPTED, _ANSWERED, _PLANNED, _UNKNOWN, None, _DROPPED),
-    # A job whose handle is known is not lost: it is looked at again.
-    _ACCEPTED: (None, None, None, _ANSWERED, _ACCEPTED, _ACCEPTED, None, None),
-    _UNKNOWN: (None, None, None, _ANSWERED, None, None, _RECONCILED, None),
+    #           send   not sent  accept     answer     lost, rep. lost       reconcile    drop      observed   forgotten
+    _PLANNED: (_SENT, None, None, None, None, None, None, _DROPPED, None, None),
+    _SENT: (None, _PLANNED, _ACCEPTED, _ANSWERED, _PLANNED, _UNKNOWN, None, _DROPPED, None, None),
+    # Work whose handle is known is not lost with its holder: it is looked at again, until nobody can tell any more.
+    _ACCEPTED: (None, None, None, _ANSWERED, _ACCEPTED, _ACCEPTED, None, None, _ACCEPTED, _UNKNOWN),
+    _UNKNOWN: (None, None, None, _ANSWERED, None, None, _RECONCILED, None, None, None),
     _ANSWERED: _ABSORBED,
     _RECONCILED: _ABSORBED,
     _DROPPED: _ABSORBED,

@@ -34,6 +34,9 @@ class Settings(BaseModel):
     deadline_s: int = Field(default=900, ge=1)
     inline_ms: int = Field(default=1000, ge=0, le=50_000)
     poll_interval_ms: Annotated[int, Field(ge=1)] | Literal["adaptive"] = 2000
+    observe_min_ms: int = Field(default=500, ge=1)
+    observe_max_ms: int = Field(default=10_000, ge=1)
+    observe_budget_s: int = Field(default=300, ge=1)
     poll_burst: int = Field(default=3, ge=1)
     on_fast_poll: Literal["delay", "reject"] = "delay"
     poll_abuse: int = Field(default=100, ge=1)
@@ -79,6 +82,9 @@ def _contradictions(settings: Settings) -> Iterator[Finding]:
     if not settings.ttl_min_s <= settings.ttl_default_s <= settings.ttl_max_s:
         message = "ttl_min_s, ttl_default_s and ttl_max_s must be in this order"
         yield Finding((("ttl_default_s",), ("ttl_min_s",), ("ttl_max_s",)), message)
+    if settings.observe_min_ms > settings.observe_max_ms:
+        message = "observe_min_ms must not be larger than observe_max_ms"
+        yield Finding((("observe_min_ms",), ("observe_max_ms",)), message)
     if settings.deadline_s + settings.keep_result_s > settings.ttl_max_s:
         message = "deadline_s plus keep_result_s must fit into ttl_max_s, or results would expire unseen"
         yield Finding((("deadline_s",), ("keep_result_s",), ("ttl_max_s",)), message)

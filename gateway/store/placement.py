@@ -22,18 +22,26 @@ class Placement:
 
 
 def place(
-    task: Task | None, operation: Operation, now: int, retention_ms: int, lease_ms: int, restart_ms: int
+    task: Task | None,
+    operation: Operation,
+    now: int,
+    retention_ms: int,
+    lease_ms: int,
+    restart_ms: int,
+    *,
+    give_back: bool = False,
 ) -> Placement:
-    """The placement of a pair that was changed at `now`."""
+    """The placement of a pair that was changed at `now`. What is in flight and given back is looked at at once."""
     in_flight = operation.state in IN_FLIGHT
     planned = operation.state is OperationState.PLANNED
-    watch = now + lease_ms if in_flight else operation.deadline_ms if planned else None
+    look = now if give_back else now + lease_ms
+    watch = look if in_flight else operation.deadline_ms if planned else None
     return Placement(
         operation_expiry=operation_expiry(task, operation, now, retention_ms),
         active=in_flight or planned,
         due=now + restart_ms if planned else None,
         watch=watch,
-        released=not in_flight,
+        released=give_back or not in_flight,
     )
 
 

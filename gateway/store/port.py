@@ -81,7 +81,8 @@ class Change:
     """What a command made of a pair, to be written if nobody was faster.
 
     `body` is the result or error that a finished task gets. `fence` is checked where a holder writes. `restart_in_ms`
-    delays an operation that is planned again. `give_back` lets go of an operation that did not change.
+    delays an operation that is planned again. `give_back` lets go of an operation that is as it was: planned, or taken
+    by its upstream, and then whoever claims it next asks on.
     """
 
     ref: Ref
@@ -111,6 +112,8 @@ class ClaimKind(StrEnum):
     START = "start"
     LOST = "lost"
     DEADLINE = "deadline"
+    RESUME = "resume"
+    """Its upstream took it, and nobody asks any more what becomes of it."""
     HELD = "held"
     """Held by this very process: only a runner that does not know of it has anything to do."""
 

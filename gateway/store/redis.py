@@ -224,7 +224,8 @@ class RedisStore:
     def _commit_arguments(self, change: Change) -> list[Any]:
         ref, before, after = change.ref, change.before, change.after
         task, operation = after.task, after.operation
-        spot = place(task, operation, before.now, change.retention_ms, self._lease_ms, change.restart_in_ms)
+        times = (before.now, change.retention_ms, self._lease_ms, change.restart_in_ms)
+        spot = place(task, operation, *times, give_back=change.give_back)
         same_task, same_operation = task is before.task, operation is before.operation
         expiry = 0 if task is None else task.expires_ms
         return [

@@ -6,6 +6,7 @@ Transports are tried in order, each by opening a session that is then used. One 
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -74,23 +75,39 @@ class AutoUpstream:
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        return await self._transports[link.spoken].perform(link, call, on_note, on_request)
+        return await self._of(link).perform(link, call, on_note, on_request)
 
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: see the transports."""
-        await self._transports[link.spoken].cancel(link, call)
+        await self._of(link).cancel(link, call)
 
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
-        await self._transports[link.spoken].tell(link, method, params)
+        await self._of(link).tell(link, method, params)
 
     async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
         """Hears what belongs to no call. Raises NotSent when the session has ended."""
-        await self._transports[link.spoken].listen(link, on_note, on_request, resources)
+        await self._of(link).listen(link, on_note, on_request, resources)
+
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what concerns a task of the server's own."""
+        await self._of(link).follow(link, task, on_note, on_request)
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the server that was heard elsewhere."""
+        await self._of(link).reply(link, request_id, ok=ok, body=body)
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use."""
+        return self._of(link).holding(link)
+
+    def spare(self, link: Link) -> bool:
+        """Leaves a session to other processes; whether they can use it."""
+        return self._of(link).spare(link)
 
     async def leave(self, link: Link) -> None:
         """Ends a session that belongs to one client session alone."""
-        await self._transports[link.spoken].leave(link)
+        await self._of(link).leave(link)
 
     async def close(self) -> None:
         """Ends all sessions."""
@@ -98,6 +115,10 @@ class AutoUpstream:
             self._probing.cancel()
             await asyncio.wait({self._probing})
         await asyncio.gather(*(transport.close() for transport in self._transports.values()))
+
+    def _of(self, link: Link) -> Upstream:
+        """The transport of a session; records may know sessions of a time before this server had several."""
+        return self._transports.get(link.spoken) or next(iter(self._transports.values()))
 
     async def _over(self, name: str, owner: Owner, capabilities: str, client: str) -> Link:
         return replace(await self._transports[name].open(owner, capabilities, client), spoken=name)

@@ -8,9 +8,8 @@ from typing import ClassVar, Final
 
 from gateway.telemetry import Telemetry
 from gateway.upstream.dialogue import Waiting
-from gateway.upstream.exchange import TOO_LARGE
 from gateway.upstream.lines import Lines, TooLong
-from gateway.upstream.port import Link, NotSent, OutcomeUnknown
+from gateway.upstream.port import TOO_LARGE, Link, NotSent, OutcomeUnknown
 from gateway.upstream.process import Command, Process, Watch
 from gateway.upstream.session import Hooks, Session
 from gateway.upstream.stderr import log_errors

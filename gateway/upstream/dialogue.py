@@ -1,7 +1,8 @@
 """What a server says in the one stream of a session, brought to the calls that it concerns.
 
-Answers, notifications and questions come as they please; nothing tells which call a question belongs to. A server of
-revision 2026-07-28 asks nothing in the middle, and marks what belongs to a subscription.
+Answers, notifications and questions come as they please; nothing tells which call a question belongs to, unless it is
+a question of a task of the server's own, which it names. A server of revision 2026-07-28 asks nothing in the middle,
+and marks what belongs to a subscription.
 """
 
 import asyncio
@@ -12,12 +13,14 @@ from typing import Final
 from msgspec import Raw
 
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.followers import Followers
+from gateway.upstream.port import Call, OnNote, OnRequest, OutcomeUnknown, put
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
-from gateway.wire.jsonrpc import Members, Notification, Request, Response
+from gateway.wire.jsonrpc import Members, Notification, Request, Response, text
 from gateway.wire.modern_client import LISTEN
 from gateway.wire.render import SUBSCRIPTION_ID
+from gateway.wire.theirs_2025 import related
 
 SLACK_BYTES: Final = 65_536
 _LEAST_BYTES: Final = 1_048_576
@@ -25,12 +28,16 @@ _LEAST_BYTES: Final = 1_048_576
 
 @dataclass(slots=True)
 class Waiting:
-    """A call under way. `concerned`: the server has said something about it, so it has begun."""
+    """A call under way. `concerned`: the server has said something about it, so it has begun.
+
+    `alone`: no other call that may be asked something runs beside it.
+    """
 
     call: Call
     on_note: OnNote | None
     on_request: OnRequest | None
     answer: "asyncio.Future[Response | OutcomeUnknown]"
+    alone: bool = True
     questions: "set[asyncio.Task[None]]" = field(default_factory=set)
     concerned: bool = False
 
@@ -51,12 +58,14 @@ class Ears:
     """Where goes what belongs to no call.
 
     `say` takes our answers to questions, `asks` gives who answers, or None; `odd` is told the size of what is no MCP.
+    What names a task of the server's own is for the `followers`.
     """
 
     say: Callable[[bytes], object]
     heard: Callable[[Notification], None]
     asks: Callable[[], OnRequest | None]
     odd: Callable[[int], None]
+    followers: Followers
 
 
 class Dialogue:
@@ -76,9 +85,9 @@ class Dialogue:
         self.limit = _LEAST_BYTES
         self.modern = False
 
-    def begin(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Waiting:
+    def begin(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None, *, alone: bool = True) -> Waiting:
         """A call that is about to be sent."""
-        waiting = Waiting(call, on_note, on_request, self._loop.create_future())
+        waiting = Waiting(call, on_note, on_request, self._loop.create_future(), alone)
         self._waiting[str(call.id).encode()] = waiting
         self._open_ids.add(call.id)
         if (token := waiting.token) is not None:
@@ -108,11 +117,11 @@ class Dialogue:
         for waiting in self._waiting.values():
             waiting.end(why)
 
-    def hear(self, text: bytes) -> None:
+    def hear(self, said: bytes) -> None:
         """One message of the server, or what it took for one."""
-        message = jsonrpc.parse(text)
+        message = jsonrpc.parse(said)
         if isinstance(message, Reject):
-            self._not_understood(text)
+            self._not_understood(said)
         elif isinstance(message, Response):
             self._answered(message)
         elif isinstance(message, Request):
@@ -135,7 +144,8 @@ class Dialogue:
         waiting = self._concerned(note)
         try:
             if waiting is None:
-                self._ears.heard(note)
+                if not self._ears.followers.told(note):
+                    self._ears.heard(note)
                 return
             waiting.concerned = True
             if waiting.on_note is not None:
@@ -169,9 +179,10 @@ class Dialogue:
         if request.method == "ping":
             self._ears.say(jsonrpc.result(request.id, b"{}"))
             return
-        askers = [waiting for waiting in self._waiting.values() if waiting.on_request is not None]
-        asker = askers[0] if len(askers) == 1 else None
-        on_request = self._ears.asks() if asker is None else asker.on_request
+        asker = self._asker(related(request.params))
+        on_request = self._ears.followers.asks(request.params) if asker is None else asker.on_request
+        if on_request is None:
+            on_request = self._ears.asks()
         if on_request is None:
             self._ears.say(jsonrpc.error(request.id, asking.UNDECLARED))
             return
@@ -180,26 +191,35 @@ class Dialogue:
         questions.add(question)
         question.add_done_callback(questions.discard)
 
+    def _asker(self, task: str | None) -> Waiting | None:
+        """The call that a question belongs to: the wait for the result of this task, or the only call there is."""
+        askers = [waiting for waiting in self._waiting.values() if waiting.on_request is not None]
+        if task is not None:
+            about = (one for one in askers if not one.alone and text(one.call.params.get("taskId")) == task)
+            return next(about, None)
+        alone = [one for one in askers if one.alone]
+        return alone[0] if len(alone) == 1 else None
+
     async def _put(self, request: Request, on_request: OnRequest) -> None:
         """Answers a question of the server, however long that takes; several may be open at once."""
         ok, body = False, asking.GONE
         try:
-            ok, body = await on_request(request.method, request.params)
+            ok, body = await put(on_request, request)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave the server without an answer
             self._telemetry.fault("question", error)
         self._ears.say((jsonrpc.result if ok else jsonrpc.error)(request.id, body))
 
-    def _not_understood(self, text: bytes) -> None:
+    def _not_understood(self, said: bytes) -> None:
         """A banner is skipped. What carries the id of a call but is no answer ends that call, or it would hang."""
-        waiting = self._meant_for(text)
+        waiting = self._meant_for(said)
         if waiting is not None:
             waiting.end(OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
         else:
-            self._ears.odd(len(text))
+            self._ears.odd(len(said))
 
-    def _meant_for(self, text: bytes) -> Waiting | None:
+    def _meant_for(self, said: bytes) -> Waiting | None:
         try:
-            parts = jsonrpc.members(text) or {}
+            parts = jsonrpc.members(said) or {}
         except RecursionError:  # it is JSON, and too deep for its id to be found
             return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
         raw = parts.get("id") if parts.keys() & {"jsonrpc", "result"} else None

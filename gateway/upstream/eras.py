@@ -5,6 +5,7 @@ streams of their own and questions in the middle, exists in its own era. Request
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from gateway.core.model import Owner
 from gateway.upstream.exchange import Connections
@@ -63,6 +64,22 @@ class BothEras:
     async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
         """Hears what belongs to no call; `resources` counts in the modern era only."""
         await self._of(link).listen(link, on_note, on_request, resources)
+
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what concerns a task of the server's own."""
+        await self._of(link).follow(link, task, on_note, on_request)
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the server that was heard elsewhere."""
+        await self._of(link).reply(link, request_id, ok=ok, body=body)
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use."""
+        return self._of(link).holding(link)
+
+    def spare(self, link: Link) -> bool:
+        """Leaves a session to other processes; whether they can use it."""
+        return self._of(link).spare(link)
 
     async def leave(self, link: Link) -> None:
         """Ends a session that belongs to one client session alone."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
 from gateway.wire import asking, jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
@@ -35,23 +35,24 @@ _KEEP_ALIVE_S: Final = 4.0
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_RETRY_DIGITS: Final = 5
 _EMPTY_ATTEMPTS: Final = 3
 """How often a stream is asked for again that brings nothing new."""
-TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 
 
 class SessionEnded(NotSent):
     """The server does not know the session any more."""
 
     def __init__(self) -> None:
-        super().__init__("upstream_down", "the upstream ended the session", again=True)
+        super().__init__("upstream_down", "the upstream ended the session", again=True, ended=True)
 
 
 class Refused(NotSent):
     """The server refused the request with this HTTP status."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__("upstream_bad", f"the upstream refused with HTTP {status}", again=status == _HTTP_TOO_MANY)
+    def __init__(self, status: int, after_s: float = 0) -> None:
+        message, again = f"the upstream refused with HTTP {status}", status == _HTTP_TOO_MANY
+        super().__init__("upstream_bad", message, again=again, after_s=after_s)
         self.status = status
 
 
@@ -265,9 +266,7 @@ class Exchange:
         if message.method == "ping":
             await self.tell(link, jsonrpc.result(message.id, b"{}"))
             return
-        ok, body = (
-            (False, asking.UNDECLARED) if on_request is None else await on_request(message.method, message.params)
-        )
+        ok, body = (False, asking.UNDECLARED) if on_request is None else await put(on_request, message)
         await self.tell(link, (jsonrpc.result if ok else jsonrpc.error)(message.id, body))
 
     def _head(self, link: Link, more: Mapping[str, str]) -> dict[str, str]:
@@ -345,14 +344,21 @@ async def failure(response: aiohttp.ClientResponse, link: Link | None, call: Cal
     if status == _HTTP_NOT_FOUND and link is not None and link.session_id is not None:
         raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
-        raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
+        after_s = _retry_after_s(response)
+        raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}", after_s=after_s)
     if (
         link is None or link.version
     ) and response.content_type == "application/json":  # of a handshake the status tells more
         message = jsonrpc.parse(await _read(response, MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
-    raise Refused(status)
+    raise Refused(status, _retry_after_s(response))
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
+    """How long the server wants to be left alone, where it says so in seconds."""
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isdecimal() and len(said) <= _LONGEST_RETRY_DIGITS else 0
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:

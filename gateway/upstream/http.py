@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
@@ -58,6 +58,7 @@ class HttpUpstream:
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._left: set[Link] = set()
         self._touch_s = session_idle_s / 4
         self._touched: dict[Link, float] = {}
         self._toucher: asyncio.Task[None] | None = None
@@ -123,10 +124,37 @@ class HttpUpstream:
                 await self._lost(link)
                 raise
 
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what concerns a task of the server's own; without a session it has nothing to say outside of calls."""
+        if link.session_id is None:
+            return
+        with self._using(link):
+            try:
+                await self._ears.follow(link, task, on_note, on_request)
+            except SessionEnded:
+                await self._lost(link)
+                raise
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the server that was heard elsewhere: sessions are the same from any process."""
+        await self._exchange.tell(link, (jsonrpc.result if ok else jsonrpc.error)(request_id.encode(), body))
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use."""
+        return self._using(link)
+
+    def spare(self, link: Link) -> bool:
+        """Forgets a session without ending it."""
+        self._drop(link)
+        self._left.discard(link)
+        return link.session_id is not None
+
     async def leave(self, link: Link) -> None:
-        """Ends a session that belongs to one client session alone."""
+        """Ends a session that belongs to one client session alone, once nothing goes on in it: tasks stay."""
         await self._lost(link)
-        if link.session_id is not None:
+        if link in self._links.busy:
+            self._left.add(link)
+        elif link.session_id is not None:
             await self._exchange.end(link)
 
     async def close(self) -> None:
@@ -204,8 +232,17 @@ class HttpUpstream:
         """Something is under way, which other replicas must see as well."""
         if link.client and self._pins is not None and (self._toucher is None or self._toucher.done()):
             self._toucher = asyncio.ensure_future(self._touch_busy())
-        with self._links.using(link):
-            yield
+        try:
+            with self._links.using(link):
+                yield
+        finally:
+            self._end_left(link)
+
+    def _end_left(self, link: Link) -> None:
+        """Ends a session whose client has ended, when nothing goes on in it any more."""
+        if link in self._left and link not in self._links.busy:
+            self._left.discard(link)
+            self._let_go(link)
 
     async def _touch_busy(self) -> None:
         """While something is under way in a client's session, no replica takes it for unused."""

@@ -5,6 +5,7 @@ A request that is not waited for any more has its stream closed, which is how th
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +19,17 @@ from gateway.upstream import exchange
 from gateway.upstream.discovery import MAX_BYTES, PROBE_S, discover, hello_of, meant
 from gateway.upstream.exchange import Connections
 from gateway.upstream.once import Once
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, NotSpoken, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.port import (
+    NO_CAPABILITIES,
+    TOO_LARGE,
+    Call,
+    Link,
+    NotSent,
+    NotSpoken,
+    OnNote,
+    OnRequest,
+    OutcomeUnknown,
+)
 from gateway.upstream.rounds import Rounds
 from gateway.upstream.schemas import Schemas, next_cursor
 from gateway.wire import jsonrpc, modern_client, sse
@@ -111,6 +122,20 @@ class ModernUpstream:
                 return
             retry_s = _RETRY_S if heard.is_set() else min(_LONGEST_RETRY_S, retry_s * 2)
             await asyncio.sleep(retry_s)
+
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Nothing: what there is to know of a task comes with its state."""
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Nothing: in this revision a server sends no requests."""
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:  # noqa: ARG002  # there is no session to keep
+        """Nothing: tasks belong to no session."""
+        return nullcontext()
+
+    def spare(self, link: Link) -> bool:  # noqa: ARG002  # likewise
+        """Any process can ask about a task."""
+        return True
 
     async def leave(self, link: Link) -> None:
         """Nothing: there is no session to end."""
@@ -247,5 +272,5 @@ async def _streamed(response: aiohttp.ClientResponse, call: Call, on_note: OnNot
                 if isinstance(message, Notification) and on_note is not None:
                     on_note(message)
     except sse.TooLong:
-        raise OutcomeUnknown("upstream_bad", exchange.TOO_LARGE) from None
+        raise OutcomeUnknown("upstream_bad", TOO_LARGE) from None
     raise OutcomeUnknown("upstream_bad", "the upstream's stream ended without an answer")

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -92,6 +92,29 @@ class Pool(ABC):
         if session is not None:
             await session.tell(method, params)
 
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Hears what concerns a task of the server's own. Raises NotSent when the session has ended."""
+        session = self._of(link)
+        if session is not None:
+            with session.followers.following(task, on_note, on_request):
+                await session.collected()
+        raise self._over()
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the server, as long as its session is there."""
+        session = self._of(link)
+        if session is not None:
+            await session.reply(request_id.encode(), ok=ok, body=body)
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use."""
+        session = self._of(link)
+        return nullcontext() if session is None else session.kept()
+
+    def spare(self, link: Link) -> bool:  # noqa: ARG002  # no session outlives its process
+        """Sessions end with this process: nobody else can use them."""
+        return False
+
     async def close(self) -> None:
         """Ends all sessions, and waits until nothing is left of them."""
         self._closed = True
@@ -135,7 +158,7 @@ class Pool(ABC):
         return session if session is not None and session.serves(link) else None
 
     def _over(self) -> NotSent:
-        return NotSent("upstream_down", f"{self.WHAT} has ended", again=True)
+        return NotSent("upstream_down", f"{self.WHAT} has ended", again=True, ended=True)
 
     def _free(self, key: Key) -> Session | None:
         """A session that takes a call at once."""

@@ -1,29 +1,40 @@
 """What the loops ask of an upstream. Whatever goes wrong is one of two things: it was not sent, or nobody knows."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from gateway.core.model import Owner
-from gateway.wire.jsonrpc import Members, Notification, Response
+from gateway.wire.jsonrpc import Members, Notification, Request, Response
+
+_NotSent = TypeVar("_NotSent", bound="NotSent")
 
 
 class NotSent(Exception):  # noqa: N818  # a fact about the call
     """Nothing took effect at the upstream. `again` tells whether a later attempt may succeed.
 
     `busy` means that nothing is wrong with the upstream: all sessions that there may be are in use and one will be
-    free, or the store that knows of them is away.
+    free, or the store that knows of them is away. `ended` means that the session does not exist any more. `after_s` is
+    how long the upstream wants to be left alone.
     """
 
-    def __init__(self, reason: str, message: str, *, again: bool, busy: bool = False) -> None:
+    def __init__(
+        self, reason: str, message: str, *, again: bool, busy: bool = False, ended: bool = False, after_s: float = 0
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.again = again
         self.busy = busy
+        self.ended = ended
+        self.after_s = after_s
 
     def copy(self) -> "NotSent":
         """The same fact, to be raised to one more of those who waited for it."""
-        return NotSent(self.reason, str(self), again=self.again, busy=self.busy)
+        return self._as(NotSent)
+
+    def _as(self, kind: "type[_NotSent]") -> "_NotSent":
+        return kind(self.reason, str(self), again=self.again, busy=self.busy, ended=self.ended, after_s=self.after_s)
 
 
 class NotSpoken(NotSent):
@@ -31,17 +42,21 @@ class NotSpoken(NotSent):
 
     def copy(self) -> "NotSpoken":
         """See `NotSent`."""
-        return NotSpoken(self.reason, str(self), again=self.again, busy=self.busy)
+        return self._as(NotSpoken)
 
 
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
-    """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`."""
+    """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`; `after_s` as above."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, after_s: float = 0) -> None:
         super().__init__(message)
         self.reason = reason
+        self.after_s = after_s
 
 
+SOON_S: Final = 5.0
+"""How long a question waits for somebody to listen for the questions of its task."""
+TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
 NO_CAPABILITIES: Final = "{}"
 """What is declared for a client that can be asked nothing."""
 
@@ -100,6 +115,24 @@ OnRequest: TypeAlias = Callable[[str, Members], Awaitable[tuple[bool, bytes]]]
 the result or error object."""
 
 
+@dataclass(frozen=True, slots=True)
+class WithId:
+    """An `OnRequest` that is told the id of the request as well (JSON text): it can be answered later, by anybody."""
+
+    ask: Callable[[str, str, Members], Awaitable[tuple[bool, bytes]]]
+
+    def __call__(self, method: str, params: Members) -> Awaitable[tuple[bool, bytes]]:
+        """The same without an id."""
+        return self.ask("", method, params)
+
+
+def put(on_request: OnRequest, request: Request) -> Awaitable[tuple[bool, bytes]]:
+    """Puts a request of an upstream to whoever answers it."""
+    if isinstance(on_request, WithId):
+        return on_request.ask(request.id.decode(), request.method, request.params)
+    return on_request(request.method, request.params)
+
+
 class Upstream(Protocol):
     """One server. Methods raise NotSent or OutcomeUnknown and nothing else."""
 
@@ -132,6 +165,21 @@ class Upstream(Protocol):
         `resources` are those whose changes are wanted, for upstreams that are told when they are listened to.
         A connection that breaks is made again. Raises NotSent when the session has ended.
         """
+
+    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
+        """Likewise, but hears only what may concern a task of the upstream's own.
+
+        That is its questions, which name it, its changes, and progress that belongs to no call. Nobody else does.
+        """
+
+    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the upstream that was heard elsewhere. Failing to is no error."""
+
+    def holding(self, link: Link) -> AbstractContextManager[None]:
+        """Keeps a session from being ended for want of use, because the upstream works on something in it."""
+
+    def spare(self, link: Link) -> bool:
+        """Leaves a session to other processes, instead of ending it; whether they can use it."""
 
     async def leave(self, link: Link) -> None:
         """Ends a session that belongs to one client session alone, which has ended."""

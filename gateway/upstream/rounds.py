@@ -57,7 +57,7 @@ class Rounds:
 
     async def _through(self, call: Call, send: Send, on_request: OnRequest | None) -> Response:
         answer = await send(call)
-        question = _checked(answer)
+        question = _checked(answer, call.method)
         for number in range(rounds.MOST_ROUNDS):
             if question is None or on_request is None:
                 return answer
@@ -67,7 +67,7 @@ class Rounds:
             if not question.requests:
                 await asyncio.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**number))
             answer = await self._again(call, rounds.again(call.params, question, answers), send)
-            question = _checked(answer)
+            question = _checked(answer, call.method)
         return answer if question is None else Response(answer.id, ok=False, body=rounds.ENDLESS)
 
     async def _again(self, call: Call, params: Members, send: Send) -> Response:
@@ -82,9 +82,9 @@ class Rounds:
         raise AssertionError  # the last attempt always tells
 
 
-def _checked(answer: Response) -> Asked | None:
+def _checked(answer: Response, method: str) -> Asked | None:
     """What is asked. Raises OutcomeUnknown for what is no result of this revision."""
-    question = rounds.asked(answer)
+    question = rounds.asked(answer, may_be_task=method == "tools/call")
     if isinstance(question, Reject):
         raise OutcomeUnknown(question.reason, question.message)
     return question

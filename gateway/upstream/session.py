@@ -7,17 +7,18 @@ is cancelled or fails leaves the others alone.
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from gateway.telemetry import Telemetry
 from gateway.upstream.dialogue import Dialogue, Ears, Waiting
-from gateway.upstream.exchange import TOO_LARGE
+from gateway.upstream.followers import Followers
 from gateway.upstream.greeting import Greet
 from gateway.upstream.handshake import HANDSHAKE_S
 from gateway.upstream.links import key_of
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
+from gateway.upstream.port import NO_CAPABILITIES, TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
 from gateway.wire import jsonrpc
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, Response
@@ -26,6 +27,8 @@ _HOLD_S: Final = 5.0
 """How long a session that was opened is kept for the call that it was opened for."""
 _RETIRED_S: Final = 0.5
 """How long one that takes no more calls is left to end by itself."""
+_ABOUT_TASKS: Final = "tasks/"
+"""Calls that need no turn of their own, because a question that comes with them names its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,13 @@ class Session(ABC):
         self._telemetry = telemetry
         self._hooks = hooks
         self._loop = asyncio.get_running_loop()
+        self.followers = Followers()
         ears = Ears(
             say=self._say,
             heard=lambda note: hooks.heard(self, note),
             asks=lambda: hooks.asks(self),
             odd=self._odd,
+            followers=self.followers,
         )
         self._dialogue = Dialogue(ears, telemetry)
         self._turn = asyncio.Lock()
@@ -114,7 +119,7 @@ class Session(ABC):
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 await self._reached()
-                version, hello = await greet(lambda call: self._exchange(call, None, None))
+                version, hello = await greet(lambda call: self._exchange(call, None, None, alone=False))
         except TimeoutError:
             self.kill()
             message = f"{self.WHAT} did not complete the handshake within {HANDSHAKE_S:.0f} s"
@@ -150,6 +155,8 @@ class Session(ABC):
                 raise self._gone()
             if not self.exclusive:
                 return await self._exchange(call, on_note, None)
+            if call.method.startswith(_ABOUT_TASKS):
+                return await self._exchange(call, on_note, on_request, alone=False)
             async with self._turn:
                 if not self.usable:
                     raise self._gone()
@@ -157,6 +164,21 @@ class Session(ABC):
         finally:
             self._users -= 1
             self._touch()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """It is in use meanwhile, although nothing is asked of it: the server works on something."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._touch()
+
+    async def reply(self, request_id: bytes, *, ok: bool, body: bytes) -> None:
+        """Answers a request of the server that was heard earlier."""
+        if not self.ending and not self.modern:
+            await _said(self._say((jsonrpc.result if ok else jsonrpc.error)(request_id, body)))
 
     async def subscribe(self, call: Call, on_note: OnNote) -> bool:
         """Listens on a subscription until it ends. Whether the server took it. It keeps no session from ending."""
@@ -204,12 +226,14 @@ class Session(ABC):
             self._warned = True
             self._telemetry.upstream_no_mcp(upstream=self.link.owner.upstream, pid=self._pid, size=size)
 
-    async def _exchange(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Response:
-        waiting = self._dialogue.begin(call, on_note, on_request)
+    async def _exchange(
+        self, call: Call, on_note: OnNote | None, on_request: OnRequest | None, *, alone: bool = True
+    ) -> Response:
+        waiting = self._dialogue.begin(call, on_note, on_request, alone=alone)
         try:
             answer = await self._ask(waiting, jsonrpc.request(str(call.id).encode(), call.method, call.params))
         except asyncio.CancelledError:
-            self._left(call)
+            self._left(waiting)
             raise
         except NotSent:
             self._dialogue.withdraw(call.id)
@@ -222,13 +246,13 @@ class Session(ABC):
             raise OutcomeUnknown("upstream_bad", TOO_LARGE)
         return answer
 
-    def _left(self, call: Call) -> None:
+    def _left(self, waiting: Waiting) -> None:
         """Nobody waits for this call any more. In revisions with a handshake the server may go on and ask.
 
         What it asks then must not be taken for a question of the next call.
         """
-        if self.ready and (self.modern or self.exclusive):
-            self._withdraw(call)
+        if self.ready and (self.modern or (self.exclusive and waiting.alone)):
+            self._withdraw(waiting.call)
             if not self.modern:
                 self._retire()
 

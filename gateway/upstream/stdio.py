@@ -5,7 +5,7 @@ of a principal.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -52,9 +52,17 @@ class StdioUpstream(Pool):
     WHAT: ClassVar[str] = Child.WHAT
     MANY: ClassVar[str] = "processes"
 
-    def __init__(self, command: Command, bounds: Bounds, telemetry: Telemetry, era: Era | None = None) -> None:
-        """`era` is None where it has to be found out."""
-        super().__init__(bounds)
+    def __init__(
+        self,
+        command: Command,
+        bounds: Bounds,
+        telemetry: Telemetry,
+        era: Era | None = None,
+        *,
+        ids: Iterator[int] | None = None,
+    ) -> None:
+        """`era` is None where it has to be found out. Of `ids`, those of one gateway are none of another's."""
+        super().__init__(bounds, ids)
         self._command = command
         self._telemetry = telemetry
         self._troubles: dict[Key, _Trouble] = {}

@@ -27,12 +27,15 @@ class Asked:
     state: Raw | None
 
 
-def asked(answer: Response) -> Asked | Reject | None:
-    """What an answer asks for; None for one that is final; a refusal for one that is neither."""
+def asked(answer: Response, *, may_be_task: bool = False) -> Asked | Reject | None:
+    """What an answer asks for; None for one that is final; a refusal for one that is neither.
+
+    Calls of tools `may_be_task`: what a task of the upstream's own comes to is for others to find out.
+    """
     result: Members = (members(answer.body) if answer.ok else None) or {}
     kind = result.get("resultType")
     said = "complete" if kind is None else text(kind)
-    if said == "complete":
+    if said == "complete" or (said == "task" and may_be_task):
         return None
     if said != "input_required":
         return _UNKNOWN_TYPE

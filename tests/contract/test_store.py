@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import Effect, OperationState, OutcomeKind
+from gateway.core.model import Effect, OperationState, OutcomeKind, Place, Seen
 from gateway.store.keys import Ref
 from gateway.store.placement import TOMBSTONE_MS
 from gateway.store.port import Change, ClaimAsk, ClaimKind, Created, NewWork, Session, StoreAway, Verdict
@@ -16,6 +16,8 @@ from tests.requirements import requirement
 from tests.stores import LEASE_MS, PREFIX, SESSION_IDLE_MS
 
 REF = Ref(OWNER, ID)
+ACCEPTED = engine.Accept("theirs", Place("2025-11-25"), Seen("working", 1, 2), "digest")
+SEEN = engine.Observe(Seen("working", 3, 4))
 DAY = 86_400_000
 
 
@@ -52,6 +54,12 @@ async def sent(store, **rest):
     claim = await claimed(store)
     assert await change(store, engine.Send(), fence=claim.pair.fence) is Verdict.OK
     return claim
+
+
+async def died(store, redis):
+    """The first process is gone for a second, and what it held is to be looked at."""
+    await redis.set(store.keys.heartbeat("p1"), store.now() - 1000, px=60_000)
+    await redis.zadd(store.keys.watch("reports"), {REF.member: 0})
 
 
 class TestCreate:
@@ -333,6 +341,32 @@ class TestClaim:
         assert 58_000 < at - store.now() <= 59_000
         await redis.zadd(store.keys.watch("reports"), {REF.member: 0})
         assert (await claimed(store, process="p2", connected_since=0, grace_ms=500)).kind is ClaimKind.LOST
+
+    @requirement("BR-3", "OWN-GRACE", "OWN-ONCE")
+    async def test_resumes_what_an_upstream_took_after_the_grace_and_with_a_slot_of_its_own(self, store, redis):
+        claim = await sent(store)
+        await change(store, ACCEPTED, fence=claim.pair.fence)
+        await died(store, redis)
+        waiting = {"process": "p2", "connected_since": 0}
+        assert await store.claim(ask(store, **waiting, grace_ms=60_000)) == []
+        await died(store, redis)
+        assert await store.claim(ask(store, **waiting, slots=0)) == []
+        await died(store, redis)
+        resumed = await claimed(store, **waiting)
+        assert (resumed.kind, resumed.arguments, resumed.pair.operation.handle) == (ClaimKind.RESUME, b"", "theirs")
+        assert await change(store, SEEN, fence=claim.pair.fence) is Verdict.FENCED
+        assert await change(store, SEEN, fence=resumed.pair.fence) is Verdict.OK
+
+    @requirement("BR-3", "OWN-DRAIN")
+    async def test_resumes_at_once_what_was_given_back(self, store, redis):
+        claim = await sent(store)
+        await change(store, ACCEPTED, fence=claim.pair.fence)
+        await change(store, engine.Lose(), fence=claim.pair.fence, give_back=True)
+        assert await redis.zcard(store.keys.running("reports")) == 0
+        resumed = await claimed(store, process="p2", slots=1)
+        assert resumed.kind is ClaimKind.RESUME
+        assert await redis.zcard(store.keys.running("reports")) == 1
+        assert await redis.zcard(store.keys.active_of_owner(OWNER)) == 1
 
     @requirement("OWN-GRACE")
     async def test_counts_the_grace_from_the_claimers_own_reconnect_too(self, store, redis):

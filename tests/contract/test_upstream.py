@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown
+from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, WithId
 from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS
 from gateway.wire.jsonrpc import Response
 from tests.contract.upstream_sites import HANDSHAKE_SITES, SITES, HandshakeSite, Site
@@ -181,6 +181,48 @@ async def test_a_question_is_put_to_whoever_called_and_the_answer_goes_back(hand
     told = json.loads(text_of(await handshake.upstream.perform(link, call, None, on_request)))
     assert asked == [("elicitation/create", {"n": b"1"})]
     assert {name: told[name] for name in told if name in ("result", "error")} == heard
+
+
+@requirement("BR-3")
+async def test_a_question_can_be_known_by_its_id_and_answered_in_another_way(handshake):
+    link = await handshake.upstream.open(ALICE, '{"elicitation":{}}')
+    asked = asyncio.get_running_loop().create_future()
+
+    async def on_request(request_id, method, params):
+        asked.set_result((request_id, method, bytes(params["n"])))
+        await asyncio.Event().wait()
+
+    call = call_of(handshake.upstream, handshake.asking(), params={"n": 1})
+    calling = asyncio.ensure_future(handshake.upstream.perform(link, call, None, WithId(on_request)))
+    request_id, *rest = await asked
+    assert rest == ["elicitation/create", b"1"]
+    await handshake.upstream.reply(link, request_id, ok=True, body=b'{"action":"decline"}')
+    assert json.loads(text_of(await calling))["result"] == {"action": "decline"}
+
+
+async def test_whoever_needs_no_id_of_a_question_gets_none():
+    async def on_request(*asked):
+        return True, repr(asked).encode()
+
+    assert await WithId(on_request)("roots/list", {}) == (True, b"('', 'roots/list', {})")
+
+
+@requirement("BR-3")
+async def test_a_session_that_is_held_makes_no_room(handshake):
+    upstream = handshake.bounded(1)
+    link = await upstream.open(ALICE)
+    await upstream.perform(link, call_of(upstream, "echo"))
+    with upstream.holding(link):
+        with pytest.raises(NotSent, match="busy"):
+            await upstream.open(BOB)
+        assert text_of(await upstream.perform(link, call_of(upstream, "echo"))) == "{}"
+    await upstream.open(BOB)
+    with pytest.raises(NotSent) as caught:
+        await upstream.perform(link, call_of(upstream, "echo"))
+    assert caught.value.ended
+    with upstream.holding(link):
+        await upstream.reply(link, "1", ok=False, body=b"{}")
+    await upstream.close()
 
 
 async def test_a_session_that_works_makes_no_room_and_one_that_is_idle_does(handshake):

@@ -10,8 +10,10 @@ from redis.asyncio import Redis
 
 from tests.client import Client
 from tests.e2e.processes import GatewayProcess, alive
+from tests.integration.conftest import eventually
 from tests.requirements import requirement
 from tests.stores import leaks
+from tests.tasks_server import TasksServer
 from tests.upstream_server import UpstreamServer, answer
 
 
@@ -127,3 +129,34 @@ async def test_it_says_what_is_wrong_and_exits_with_one(gateway, tmp_path):
     assert second.process.wait() == 1
     assert "choose another" in log.read_text()
     assert gateway.ready()
+
+
+@pytest.fixture
+async def theirs(tmp_path):
+    async with TasksServer() as running:
+        made = GatewayProcess(tmp_path, running.url)
+        await asyncio.to_thread(made.start)
+        yield made, running
+        running.close_gates()
+        assert await asyncio.to_thread(made.stop) == 0
+
+
+@requirement("BR-3", "OWN-ONCE", "T25-SEC-1")
+async def test_work_that_an_upstream_took_is_followed_by_the_next_process_and_never_started_again(theirs, http):
+    gateway, server = theirs
+    client = Client(http, gateway.url)
+    await client.initialize()
+    legacy = await client.task("must", {"name": "a"})
+    modern = (await client.call("must", {"name": "a"})).result["taskId"]
+    await server.until(lambda: len(server.asked("tasks/get")) >= 2 and len(server.tasks) == 2)
+    await restart(gateway)
+    client.url = gateway.url
+    assert (await client.legacy("tasks/get", {"taskId": legacy})).result["status"] == "working"
+    server.open("a")
+    told = await client.legacy("tasks/result", {"taskId": legacy})
+    assert told.result["content"][0]["text"] == f"must is done, see task {legacy}"
+    task = await eventually(
+        lambda: client.modern("tasks/get", {"taskId": modern}), lambda answer: answer.result["status"] == "completed"
+    )
+    assert task.result["result"]["content"][0]["text"] == f"must is done, see task {modern}"
+    assert len(server.calls()) == len(server.tasks) == 2

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 
 import pytest
 
@@ -32,13 +34,13 @@ class StdioSite:
         self.policy = POLICY
         self.gateway: Gateway | None = None
 
-    async def start(self, mode: str = "", **settings) -> Client:
+    async def start(self, mode: str = "", *, drain_s: float = 5, **settings) -> Client:
         policy = {**self.policy, "defaults": {**self.policy["defaults"], **settings}}
         upstream = Upstream(
             name="reports", transport="stdio", command=tuple(self.stdio.arguments(mode)), env={"LEVEL": "debug"}
         )
         config = Config(
-            server=Server(listen="127.0.0.1:0", drain_deadline_s=5),
+            server=Server(listen="127.0.0.1:0", drain_deadline_s=drain_s),
             admin=Admin(listen="127.0.0.1:0"),
             store=Store(url=self.store_url, timeout_s=1),
             runner=Runner(lease_s=1, takeover_grace_s=0.2, cancel_grace_s=0.3),
@@ -211,3 +213,62 @@ async def test_a_stopped_gateway_lets_a_call_finish_and_leaves_no_process(site, 
     again = await site.start()
     again.session = client.session
     assert text((await again.legacy("tasks/result", {"taskId": task_id})).result) == "through a"
+
+
+@requirement("BR-3")
+class TestTasksOfTheirOwn:
+    """A server over stdio that has Tasks itself. Its tasks end with its process, and that with the gateway."""
+
+    async def test_are_shown_as_ours_and_their_questions_too(self, site):
+        client = await site.start("tasks", observe_min_ms=10)
+        task_ids = [(await client.call("question", capabilities=CAN)).result["taskId"] for _ in range(2)]
+        for task_id in task_ids:
+            task = await eventually(lambda one=task_id: status(client, one), lambda one: "inputRequests" in one)
+            ((key, question),) = task["inputRequests"].items()
+            assert question["params"]["message"] == f"Who, {task_id}?"
+            answers = {key: {"action": "accept", "content": {"name": task_id}}}
+            params = {"taskId": task_id, "inputResponses": answers}
+            await client.modern("tasks/update", params, capabilities=CAN)
+        for task_id in task_ids:
+            assert text((await ended(client, task_id))["result"]) == str({"name": task_id})
+        assert len(site.stdio.calls()) == 2
+
+    async def test_may_ask_aside(self, site):
+        client = await site.start("tasks", observe_min_ms=10)
+        task_id = (await client.call("aside", capabilities=CAN)).result["taskId"]
+        task = await eventually(lambda: status(client, task_id), lambda one: "inputRequests" in one)
+        answers = {"taskId": task_id, "inputResponses": {key: {"action": "decline"} for key in task["inputRequests"]}}
+        await client.modern("tasks/update", answers, capabilities=CAN)
+        assert text((await ended(client, task_id))["result"]) == "None"
+
+    async def test_are_cancelled(self, site):
+        client = await site.start("tasks", observe_min_ms=10)
+        task_id = (await client.call("job", {"name": "a"}, capabilities=CAN)).result["taskId"]
+        await site.stdio.until(lambda: "tasks/get" in site.stdio.methods())
+        await client.modern("tasks/cancel", {"taskId": task_id}, capabilities=CAN)
+        assert (await ended(client, task_id))["status"] == "cancelled"
+        assert site.stdio.methods().count("tasks/cancel") == 1
+        assert site.stdio.cancelled() == []
+
+    @requirement("OWN-DRAIN")
+    async def test_that_go_on_when_the_gateway_stops_are_told_as_unknown(self, site, redis):
+        client = await site.start("tasks", drain_s=0.05, observe_min_ms=10)
+        await client.call("job", {"name": "a"}, capabilities=CAN)
+        await site.stdio.until(lambda: "tasks/get" in site.stdio.methods())
+        await site.stop()
+        heads = [json.loads(await redis.hget(key, "head")) for key in await redis.keys("*:o:*")]
+        assert [(head["state"], head["reason"][:19]) for head in heads] == [("unknown", "the gateway stopped")]
+
+    @requirement("OWN-EXIT")
+    async def test_end_with_their_process(self, site):
+        client = await site.start("tasks", observe_min_ms=10)
+        task_id = (await client.call("job", {"name": "a"}, capabilities=CAN)).result["taskId"]
+        await site.stdio.until(lambda: "tasks/get" in site.stdio.methods())
+        os.kill(site.log.pids()[0], signal.SIGKILL)
+        task = await ended(client, task_id)
+        assert (task["status"], task["error"]["code"]) == ("failed", 50305)
+        assert len(site.stdio.calls()) == 1
+
+
+async def status(client, task_id):
+    return (await client.modern("tasks/get", {"taskId": task_id}, capabilities=CAN)).result

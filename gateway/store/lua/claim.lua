@@ -10,6 +10,7 @@ local base, process = ARGV[1], ARGV[2]
 local lease, grace, connected = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local slots, limit, batch = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local newest = tonumber(ARGV[9])
+local free = slots
 local answer = {now}
 
 -- A store that was frozen runs this late: what the caller knew about its own connection is no longer true.
@@ -74,13 +75,17 @@ local function look(member)
   end
   local at = math.max(lapsed, connected) + grace
   if now < at then return again(member, at) end
-  hand('lost', member, key)
+  if state == 'sent' then return hand('lost', member, key) end
+  -- What an upstream has taken is asked about for as long as it takes: that needs a slot.
+  if free == 0 then return again(member, now + lease) end
+  free = free - 1
+  hand('resume', member, key)
 end
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, batch)) do look(member) end
 
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
-local free = math.min(slots, limit - redis.call('ZCARD', KEYS[3]), batch)
+free = math.min(free, limit - redis.call('ZCARD', KEYS[3]), batch)
 if free > 0 then
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, batch)) do
     local key = base .. 'o:' .. member

@@ -25,5 +25,5 @@ def test_a_diagram_has_a_start_every_move_and_the_ends():
 
 
 def test_events_with_the_same_end_share_an_arrow():
-    assert "    accepted --> accepted: lost, repeatable / lost" in operation_diagram().splitlines()
+    assert "    accepted --> accepted: lost, repeatable / lost / observed" in operation_diagram().splitlines()
     assert operation_diagram().splitlines()[1] == "    [*] --> planned"

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, Refusal, Refused, apply
-from gateway.core.model import Effect, Learnt, OperationState, OutcomeKind, Question, TaskState
+from gateway.core.model import Effect, Learnt, OperationState, OutcomeKind, Place, Question, Seen, TaskState
 from tests.records import CREATED, DEADLINE, operation, task
 from tests.requirements import requirement
 
@@ -21,6 +21,9 @@ DONE = task(state=TaskState.DONE, outcome_kind=OutcomeKind.RESULT)
 CANCELLED = task(state=TaskState.CANCELLED, cancel_asked_ms=NOW - 1)
 QUESTION = Question("q1", "elicitation/create", "{}", NOW, NOW + 100)
 
+PLACE = Place("2025-11-25", "2025-11-25", "s1", '{"sampling":{}}', cancels=False, created="then", token="7")
+OTHER_PLACE = replace(PLACE, session="s2")
+SEEN = Seen("working", CREATED, CREATED + 1_000)
 ILLEGAL = Refused(Refusal.ILLEGAL)
 TERMINAL = Refused(Refusal.TERMINAL)
 
@@ -82,8 +85,68 @@ class TestAccept:
         accepted = moved(SENT, state=OperationState.ACCEPTED, handle="job-1")
         assert apply(task(), SENT, engine.Accept("job-1"), NOW) == Applied(task(), accepted)
 
+    @requirement("BR-3")
+    @pytest.mark.parametrize("gone", [None, DONE, CANCELLED, task()])
+    def test_keeps_all_that_is_needed_to_ask_again_whoever_waits(self, gone):
+        known = {"handle": "t1", "place": PLACE, "seen": SEEN, "correlation": "digest"}
+        accepted = moved(SENT, state=OperationState.ACCEPTED, **known)
+        assert apply(gone, SENT, engine.Accept("t1", PLACE, SEEN, "digest"), NOW) == Applied(gone, accepted)
+
     def test_is_refused_for_what_was_not_sent(self):
         assert apply(task(), operation(), engine.Accept("job-1"), NOW) == ILLEGAL
+
+
+class TestObserve:
+    BEFORE = replace(ACCEPTED, handle="t1", place=PLACE, seen=SEEN, correlation="digest")
+    LATER = Seen("input_required", NOW, NOW + 2_000, told=True)
+
+    def test_notes_what_was_seen_and_when_it_may_be_asked_again(self):
+        before = task()
+        after = apply(before, self.BEFORE, engine.Observe(self.LATER), NOW)
+        assert after == Applied(before, moved(self.BEFORE, seen=self.LATER))
+        assert after.task is before
+
+    def test_may_find_it_elsewhere(self):
+        after = apply(task(), self.BEFORE, engine.Observe(self.LATER, place=OTHER_PLACE), NOW)
+        assert after.operation == moved(self.BEFORE, seen=self.LATER, place=OTHER_PLACE)
+
+    def test_tells_the_requestor_what_is_new(self):
+        after = apply(task(), self.BEFORE, engine.Observe(self.LATER, "half"), NOW)
+        assert after.task == moved(task(), status_message="half")
+        assert after.operation == moved(self.BEFORE, seen=self.LATER)
+
+    def test_tells_nothing_twice(self):
+        before = task(status_message="half")
+        assert apply(before, self.BEFORE, engine.Observe(self.LATER, "half"), NOW).task is before
+
+    @pytest.mark.parametrize("gone", [None, DONE, CANCELLED])
+    def test_leaves_a_task_alone_that_has_ended(self, gone):
+        after = apply(gone, self.BEFORE, engine.Observe(self.LATER, "half"), NOW)
+        assert after == Applied(gone, moved(self.BEFORE, seen=self.LATER))
+
+    @pytest.mark.parametrize("state", [state for state in OperationState if state != "accepted"])
+    def test_is_refused_for_what_the_upstream_did_not_take(self, state):
+        assert apply(task(), operation(state=state), engine.Observe(self.LATER), NOW) == ILLEGAL
+
+
+class TestForget:
+    def test_makes_the_outcome_unknown_and_tells_why(self):
+        unknown = moved(ACCEPTED, state=OperationState.UNKNOWN, reason="why")
+        after = apply(task(), ACCEPTED, engine.Forget("why"), NOW)
+        assert after == Applied(failed(task(), "why"), unknown, finished=True)
+
+    def test_of_work_that_was_to_be_cancelled_cancels_the_task(self):
+        unknown = moved(ACCEPTED, state=OperationState.UNKNOWN, reason="why")
+        assert apply(ASKED, ACCEPTED, engine.Forget("why"), NOW) == Applied(stopped(ASKED), unknown)
+
+    @pytest.mark.parametrize("gone", [None, DONE, CANCELLED])
+    def test_leaves_a_task_alone_that_has_ended(self, gone):
+        unknown = moved(ACCEPTED, state=OperationState.UNKNOWN, reason="why")
+        assert apply(gone, ACCEPTED, engine.Forget("why"), NOW) == Applied(gone, unknown)
+
+    @pytest.mark.parametrize("state", [state for state in OperationState if state != "accepted"])
+    def test_is_refused_for_what_the_upstream_did_not_take(self, state):
+        assert apply(task(), operation(state=state), engine.Forget("why"), NOW) == ILLEGAL
 
 
 class TestAnswer:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import Effect, OperationState, OutcomeKind, Question, TaskState
+from gateway.core.model import Effect, OperationState, OutcomeKind, Place, Question, Seen, TaskState
 from tests.records import CREATED, DEADLINE, operation, task
 from tests.requirements import requirement
 
@@ -15,7 +15,10 @@ QUESTION = Question("q1", "elicitation/create", "{}", CREATED, DEADLINE)
 COMMANDS = [
     engine.Send(),
     engine.Unsend(),
-    engine.Accept("job"),
+    engine.Accept("job", Place("2025-11-25"), Seen("working", CREATED, CREATED), "digest"),
+    engine.Observe(Seen("working", CREATED, CREATED)),
+    engine.Observe(Seen("working", CREATED, CREATED), "half of it is done", Place("2025-11-25")),
+    engine.Forget("the upstream does not know it"),
     *(engine.Answer(kind) for kind in OutcomeKind),
     engine.Lose(),
     engine.GiveUp("why"),
@@ -85,6 +88,14 @@ def test_what_may_have_acted_is_never_dropped_but_by_who_knows_better():
     for _, fact, command, _, after in results():
         if fact.state == "sent" and after.operation.state == "dropped" and fact.effect != "read_only":
             assert isinstance(command, (engine.GiveUp, engine.Unsend))
+
+
+@requirement("BR-3", "OWN-ONCE")
+def test_what_an_upstream_took_is_never_started_again_and_never_said_not_to_have_happened():
+    for _, fact, command, _, after in results():
+        if fact.state == "accepted":
+            assert after.operation.state in ("accepted", "answered", "unknown"), command
+            assert after.operation.attempt == fact.attempt
 
 
 def test_a_settled_operation_never_changes():

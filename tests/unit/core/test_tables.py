@@ -30,6 +30,8 @@ OPERATION_MOVES = {
     ("accepted", "answer"): "answered",
     ("accepted", "lost, repeatable"): "accepted",
     ("accepted", "lost"): "accepted",
+    ("accepted", "observed"): "accepted",
+    ("accepted", "forgotten"): "unknown",
     ("unknown", "answer"): "answered",
     ("unknown", "reconcile"): "reconciled",
 }

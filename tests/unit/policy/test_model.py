@@ -18,6 +18,9 @@ DEFAULTS = {
     "deadline_s": 900,
     "inline_ms": 1000,
     "poll_interval_ms": 2000,
+    "observe_min_ms": 500,
+    "observe_max_ms": 10_000,
+    "observe_budget_s": 300,
     "poll_burst": 3,
     "on_fast_poll": "delay",
     "poll_abuse": 100,
@@ -73,6 +76,15 @@ def contradictions(**values: object) -> list[Finding]:
     return list(error["ctx"][FINDINGS])
 
 
+@requirement("BR-3")
+def test_upstreams_are_asked_no_more_seldom_than_often():
+    message = "observe_min_ms must not be larger than observe_max_ms"
+    assert contradictions(observe_min_ms=2, observe_max_ms=1) == [
+        Finding((("observe_min_ms",), ("observe_max_ms",)), message)
+    ]
+    assert Settings(observe_min_ms=1, observe_max_ms=1).observe_max_ms == 1
+
+
 def test_every_setting_has_its_documented_default():
     assert Settings().model_dump() == DEFAULTS
 
@@ -85,6 +97,8 @@ def test_every_setting_has_its_documented_default():
         ("keep_result_s", 0, -1),
         ("inline_ms", 0, -1),
         ("poll_interval_ms", 1, 0),
+        ("observe_min_ms", 1, 0),
+        ("observe_budget_s", 1, 0),
         ("poll_burst", 1, 0),
         ("poll_abuse", 1, 0),
         ("status_per_min", 1, 0),

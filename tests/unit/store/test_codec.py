@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.core.model import SCHEMA, Effect, OutcomeKind, Question, TaskState
+from gateway.core.model import SCHEMA, Effect, OutcomeKind, Place, Question, Seen, TaskState
 from gateway.store import codec
 from gateway.store.port import Session, UnknownSchema
 from tests.records import operation, task
@@ -12,7 +12,7 @@ from tests.requirements import requirement
 
 
 def test_a_task_comes_back_as_it_was():
-    question = Question("k", "elicitation/create", '{"a":1.0}', 1, 2, "{}")
+    question = Question("k", "elicitation/create", '{"a":1.0}', 1, 2, "{}", "theirs")
     full = task(
         state=TaskState.DONE,
         outcome_kind=OutcomeKind.TOOL_ERROR,
@@ -26,8 +26,18 @@ def test_a_task_comes_back_as_it_was():
 
 
 def test_an_operation_comes_back_as_it_was():
-    full = operation(effect=Effect.IDEMPOTENT, repeatable=True, attempt=3, handle="h", reason="r", arguments_digest="d")
+    known = {"handle": "h", "reason": "r", "arguments_digest": "d", "correlation": "c"}
+    place = Place("2025-11-25", "2025-11-25", "s", "{}", cancels=False, created="then", token="1")
+    seen = Seen("working", 1, 2, told=True)
+    full = operation(effect=Effect.IDEMPOTENT, repeatable=True, attempt=3, place=place, seen=seen, **known)
     assert codec.decode_operation(codec.encode(full)) == full
+
+
+@requirement("OWN-SCHEMA", "BR-3")
+def test_an_operation_of_before_upstreams_had_tasks_is_read():
+    written = json.loads(codec.encode(operation()))
+    before = {name: value for name, value in written.items() if name not in ("place", "seen", "correlation")}
+    assert codec.decode_operation(json.dumps({**before, "schema": 1}).encode()) == operation(schema=1)
 
 
 def test_a_session_comes_back_as_it_was():

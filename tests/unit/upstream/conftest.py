@@ -1,6 +1,7 @@
 """Upstreams with real processes, and the proof that nothing is left of any of them."""
 
 import io
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -55,9 +56,11 @@ async def make(stdio: Stdio, log: Log) -> AsyncIterator[Callable[..., StdioUpstr
         processes: int = 100,
         idle_s: float = 600,
         era: Era | None = None,
+        first_id: int = 1,
     ):
         bounds = Bounds(processes, idle_s)
-        made.append(StdioUpstream(command or stdio.command(mode), bounds, log.telemetry, era))
+        arguments = (command or stdio.command(mode), bounds, log.telemetry, era)
+        made.append(StdioUpstream(*arguments, ids=itertools.count(first_id)))
         return made[-1]
 
     yield run
