@@ -1,6 +1,7 @@
 """A slow MCP server that knows nothing of tasks: what a platform team already has.
 
-Run it with `python examples/slow_server.py [PORT]`; it listens on 127.0.0.1 only.
+Run it with `python examples/slow_server.py [PORT]`; it listens on 127.0.0.1 only. With `stdio` instead of a port it
+speaks over its standard streams.
 """
 
 import asyncio
@@ -25,5 +26,8 @@ async def greet(name: str) -> str:
 
 
 if __name__ == "__main__":
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
-    server.run(transport="streamable-http", host="127.0.0.1", port=port)
+    if sys.argv[1:] == ["stdio"]:
+        server.run(transport="stdio")
+    else:
+        port = int(sys.argv[1]) if len(sys.argv) > 1 else 9000
+        server.run(transport="streamable-http", host="127.0.0.1", port=port)

@@ -9,20 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from aiohttp import web
-
 from gateway.callers import Endpoint
 from gateway.calls import Calls
 from gateway.config.load import Loaded, resolve
-from gateway.config.models import Config, is_loopback, split_listen
+from gateway.config.models import Config
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
-from gateway.edge.http import FrontDoor
-from gateway.edge.listener import Listener
-from gateway.edge.resource import Resources
 from gateway.forwarding import Forwarding
-from gateway.pending import Background
+from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
+from gateway.pending import Background, Patience
 from gateway.pinning import StoredPins
 from gateway.records import Records
 from gateway.runner import Limits, Runner, Site
@@ -43,10 +39,10 @@ from gateway.upstream.process import Command
 from gateway.upstream.sse import SseUpstream
 from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.errors import Era
-from gateway.wire.hosts import Hosts
 
 _EMBEDDED = "embedded:"
-_LAST_WORDS_S = 5.0
+_SHORT_S = 0.5
+"""How long a server may take to end after its input was closed, where nobody has the time to wait."""
 _ID_BITS = 51
 """Requests of many processes in one upstream session begin far from each other, at numbers that every peer can read."""
 _ANONYMOUS_TTL_MS = 3_600_000
@@ -54,10 +50,10 @@ _ANONYMOUS_TTL_MS = 3_600_000
 
 
 class Gateway:
-    """One process. `addresses` and `admin_address` are known once it has started."""
+    """One process. `address` and `admin_address` are known once it has started."""
 
-    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry) -> None:
-        """`base` is what relative paths of the configuration are relative to."""
+    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry, front: Front | None = None) -> None:
+        """`base` is what relative paths of the configuration are relative to. Without a `front` it is HTTP."""
         self._loaded = loaded
         self._base = base
         self._telemetry = telemetry
@@ -65,7 +61,9 @@ class Gateway:
         self._runner: Runner | None = None
         self._admin: Admin | None = None
         self._service: Service | None = None
-        self.door: FrontDoor | None = None
+        self._hurried = asyncio.Event()
+        self._patience: Patience | None = None
+        self.front: Front = front or HttpFront()
         self.wake: Wake | None = None
         self.address = ""
         self.admin_address = ""
@@ -113,26 +111,15 @@ class Gateway:
             new_id,
             lists_tasks=authenticator.tells_apart,
         )
-        hosts = Hosts(is_loopback(config.server.listen), config.server.allowed_origins)
-        door = self.door = FrontDoor(
-            service,
-            endpoints,
-            hosts,
-            telemetry,
-            authenticator,
-            Resources(config.server.origin, [one.issuer for one in config.auth.issuers]),
-            max_body_bytes=config.server.max_body_bytes,
-        )
-        self._admin = Admin(store, telemetry, authenticator)
-
-        self.admin_address = await self._listen(self._admin.application(), config.admin.listen)
+        await self._open_admin(Admin(store, telemetry, authenticator))
         self._stack.push_async_callback(wake.close)
         wake.start()
         self._runner = runner
-        self._stack.push_async_callback(runner.drain, config.server.drain_deadline_s)
+        self._stack.push_async_callback(self._drain, runner)
         runner.start()
-        self._stack.push_async_callback(background.close, _LAST_WORDS_S)
-        self.address = await self._listen(door.application(), config.server.listen)
+        self._stack.push_async_callback(background.close, LAST_WORDS_S)
+        served = Served(config, service, endpoints, authenticator, telemetry)
+        self.address = await self.front.open(served, self._stack)
         telemetry.store_answers()
         telemetry.log.info("started", listen=self.address, admin=self.admin_address, upstreams=list(endpoints))
 
@@ -144,14 +131,43 @@ class Gateway:
 
     async def stop(self) -> None:
         """Unready, no new requests, running calls finish until the deadline, upstreams, the store last."""
+        patience = self._patience = Patience(self._loaded.config.server.drain_deadline_s, self._hurried)
         if self._admin is not None:
             self._admin.draining = True
-        if self._runner is not None:
-            self._runner.pause()
         if self._service is not None:
             self._service.drain()
         self._telemetry.log.info("stopping")
-        await self._stack.aclose()
+        try:
+            await self.front.settle(patience)
+        finally:
+            if self._runner is not None:
+                self._runner.pause()
+            await self._stack.aclose()
+
+    def hurry(self) -> None:
+        """Waits for nothing any more: what still runs is cut off, and its record told so."""
+        self._hurried.set()
+
+    async def _drain(self, runner: Runner) -> None:
+        await runner.drain(self._patience or Patience(0, self._hurried))
+
+    async def _close(self, upstream: Upstream) -> None:
+        """Politely, as long as there is time."""
+        closing = asyncio.ensure_future(upstream.close())
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait({closing, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        if not hurried.done():
+            hurried.cancel()
+        elif isinstance(upstream, StdioUpstream):
+            await asyncio.wait({closing}, timeout=_SHORT_S)
+            upstream.hurry()
+        await closing
+
+    async def _open_admin(self, admin: Admin) -> None:
+        self._admin = admin
+        address = self.front.admin(self._loaded.config)
+        if address is not None:
+            self.admin_address = await listen(admin.application(), address, self._telemetry, self._stack)
 
     async def _store_url(self, config: Config) -> str:
         url = resolve(config.store.url, self._base)
@@ -178,7 +194,7 @@ class Gateway:
         for site in self._loaded.sites:
             config = site.upstream
             upstream = self._upstream(config, pins)
-            self._stack.push_async_callback(upstream.close)
+            self._stack.push_async_callback(self._close, upstream)
             self.upstreams[config.name] = upstream
             endpoints[config.name] = Endpoint(config.name, upstream, site.policy)
         return endpoints
@@ -232,17 +248,6 @@ class Gateway:
             cancel_grace_s=config.runner.cancel_grace_s,
         )
         return Runner(store, streams, sites, limits, new_id(), self._telemetry, wake, random.random)
-
-    async def _listen(self, app: web.Application, listen: str) -> str:
-        # A client that goes away ends its handler; work that must go on is never the handler's own.
-        runner = Listener(app, self._telemetry, _LAST_WORDS_S)
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        host, port = split_listen(listen)
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        bound = runner.addresses[0]
-        return f"http://{host}:{bound[1]}"
 
 
 def new_id() -> str:

@@ -66,7 +66,7 @@ class Calls:
         decision = endpoint.policy.decide(call.name, ask)
         scopes = decision.settings.create_scopes
         reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
-        if reject is None and caller.era is Era.MODERN:
+        if reject is None:
             reject = await self._mirroring.refuses(endpoint, caller, call)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
@@ -121,7 +121,7 @@ class Calls:
         """A call whose client waits for the answer itself."""
         settings = decision.settings
         timeout_s = settings.deadline_s if decision.mode is Mode.PLAIN else settings.sync_timeout_s
-        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), timeout_s)
+        outbox = Outbox(self._streams, self._background, caller.owner, caller.session, self._new_id(), timeout_s)
         waiting = Waiting(caller, call, ref, settings, timeout_s, outbox)
         legacy = caller.era is Era.LEGACY
 
@@ -131,12 +131,16 @@ class Calls:
 
         answer = self._start(answered(), call.id, caller.era, begun=ref.id)
 
+        def cancel() -> None:
+            answer.cancel()
+            self._records.abandon(ref, settings)
+
         def close() -> None:
             if not legacy:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
-                answer.cancel()
-                self._records.abandon(ref, settings)
+                cancel()
 
-        return Pending(answer, close, preamble=outbox.begin if legacy else None, notes=outbox.notes)
+        preamble = outbox.begin if legacy else None
+        return Pending(answer, close, preamble=preamble, notes=outbox.notes, cancel=cancel)
 
     async def _sync(self, waiting: Waiting) -> Reply:
         """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""

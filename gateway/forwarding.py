@@ -92,7 +92,9 @@ class Forwarding:
 
     def serve(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Pending:
         """The answer to a request. Its client may leave; what that means depends on the era."""
-        outbox = Outbox(self._streams, caller.owner, caller.session, self._new_id(), passage.timeout_s)
+        outbox = Outbox(
+            self._streams, self._background, caller.owner, caller.session, self._new_id(), passage.timeout_s
+        )
         stop, paused = asyncio.Event(), asyncio.Event()
         key = (f"{owner_digest(caller.owner)}:{caller.session}", passage.id.decode())
 
@@ -121,9 +123,9 @@ class Forwarding:
 
         running = self._background.start(run(), "forward")
         if caller.era is Era.MODERN:
-            return Pending(running, close, notes=outbox.notes)
+            return Pending(running, close, notes=outbox.notes, cancel=stop.set)
         answer = self._background.start(_until_paused(running, paused, outbox), "forward-stream")
-        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes)
+        return Pending(answer, close, preamble=outbox.begin, notes=outbox.notes, cancel=stop.set)
 
     async def fetch(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Response | Reject:
         """What the upstream answers, for requests that are answered with something made of it."""

@@ -50,6 +50,8 @@ class Mirroring:
 
     async def refuses(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reject | None:
         """Why a call of a modern client is refused. The list is read anew before a call is."""
+        if caller.speech.parameters is None:
+            return None
         known, began = self._of(caller.owner), self._clock()
         if call.name not in known.tools and known.read_at + _UNKNOWN_S <= began:
             await self._read(endpoint, caller, known, began)
@@ -96,7 +98,7 @@ class Mirroring:
 
 
 def _wrong(known: _Known, caller: Caller, call: CallTool) -> str | None:
-    return mismatch(known.tools.get(call.name, ()), call.params.get("arguments"), caller.speech.parameters)
+    return mismatch(known.tools.get(call.name, ()), call.params.get("arguments"), caller.speech.parameters or {})
 
 
 def _note(tool: Members, tools: dict[str, Mirrors]) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.core.model import Owner
-from gateway.pending import Outgoing
+from gateway.pending import Background, Outgoing
 from gateway.store.keys import owner_digest
 from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
@@ -26,9 +26,12 @@ ANSWER: Final = b"a"
 class Outbox:
     """One stream. `name` cannot be guessed; its events are `name.1`, `name.2` and so on, `name.0` is its beginning."""
 
-    def __init__(self, streams: StreamStore, owner: Owner, session: str, name: str, lasts_s: float) -> None:
-        """`lasts_s` is how long the call may take."""
+    def __init__(
+        self, streams: StreamStore, background: Background, owner: Owner, session: str, name: str, lasts_s: float
+    ) -> None:
+        """`lasts_s` is how long the call may take. Without a `session` nothing is kept: that is for legacy clients."""
         self._streams = streams
+        self._background = background
         self._owner = owner
         self._session = session
         self._name = name
@@ -53,6 +56,9 @@ class Outbox:
 
     def put(self, message: bytes) -> None:
         """One message on its way to the client."""
+        if not self._session:
+            self.notes.put_nowait(Outgoing(message))
+            return
         self._open()
         self._count += 1
         self._keep(NOTE + message)
@@ -72,7 +78,7 @@ class Outbox:
     def _open(self) -> None:
         if self._writer is None:
             self._keep(write(self._session))
-            self._writer = asyncio.ensure_future(self._write())
+            self._writer = self._background.start(self._write(), "outbox")
 
     def _keep(self, item: bytes) -> None:
         self._size += len(item)

@@ -14,6 +14,7 @@ from gateway.core import engine
 from gateway.core.engine import Command
 from gateway.core.model import Operation, OperationState
 from gateway.holder import Held, Holder
+from gateway.pending import Patience
 from gateway.policy.decide import Policy
 from gateway.progress import listener
 from gateway.questions import Questions
@@ -100,13 +101,12 @@ class Runner:
         if member in self._held:
             self._held[member].stop.set()
 
-    async def drain(self, deadline_s: float) -> None:
+    async def drain(self, patience: Patience) -> None:
         """Takes nothing new, lets running calls finish, and tells the truth about those that do not."""
         self.pause()
         self.nudge()
         tasks = [running.task for running in self._held.values() if running.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=deadline_s)
+        await patience.wait(tasks)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -31,6 +31,8 @@ class FullServer(UpstreamServer):
         self.greeting: dict[str, Any] = {}
         self.listening: dict[str, web.StreamResponse] = {}
         self.listened = asyncio.Event()
+        self.fragile = False
+        self.broken: set[str] = set()
 
     def methods(self, method: str) -> list[dict[str, Any]]:
         """Every message of this method."""
@@ -81,6 +83,27 @@ class FullServer(UpstreamServer):
         told["result"].update({"capabilities": CAPABILITIES, "instructions": "Be kind.", **self.greeting})
         response.body = json.dumps(told).encode()
         return response
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        """A fragile server breaks the session in which it is told of a cancellation."""
+        session = request.headers.get("Mcp-Session-Id", "")
+        if session in self.broken:
+            return await stream(request)  # and no answer on it
+        response = await super()._post(request)
+        if self.fragile and self.seen[-1].get("method") == "notifications/cancelled":
+            self.broken.add(session)
+        return response
+
+    async def _aside(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        """Reports and asks on the stream of the session, as old servers do, and tells the answer."""
+        await self.listened.wait()
+        aside = self.listening[request.headers["Mcp-Session-Id"]]
+        params = {"progressToken": message["params"]["_meta"]["progressToken"], "progress": 1}
+        await event(aside, {"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        await event(aside, {"jsonrpc": "2.0", "id": "aside", "method": "roots/list", "params": {}})
+        await self.until(lambda: self.closing or any(one.get("id") == "aside" for one in self.seen))
+        (heard,) = [one for one in self.seen if one.get("id") == "aside"]
+        return answer(message, {"content": [{"type": "text", "text": json.dumps(heard)}]})
 
     async def serve(self, request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         self.raw.append(await request.read())

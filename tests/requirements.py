@@ -17,9 +17,8 @@ MODERN_HTTP = "2026-07-28 basic/transports/streamable-http"
 MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
-_INPUT = "a plain call carries no questions yet: none is declared upstream for it, and one that comes is refused"
 _AUDIT = "log lines and metrics tell what happened and not to whom"
-_BRIDGE = "upstreams are called for tools only, and their own tasks are not used"
+_BRIDGE = "tasks of an upstream are not used and not shown"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
 
 
@@ -138,11 +137,11 @@ ENTRIES: dict[str, Entry] = {
     "TX-HTTP-6": Entry("no code that this revision reserves; an upstream's -32002 becomes -32602", MODERN),
     "TX-HTTP-7": Entry("streams are not buffered; closing one of a plain call cancels it upstream", MODERN_HTTP),
     # between the eras
-    "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN, _INPUT),
+    "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN),
     "BR-2": Entry("legacy client, modern upstream", OWN),
     "BR-3": Entry("upstreams with tasks of their own", OWN, _BRIDGE),
-    "BR-4": Entry("what exists in one era only is mapped or refused", OWN, _BRIDGE),
-    "BR-5": Entry("unknown methods pass between peers of one era", OWN, _BRIDGE),
+    "BR-4": Entry("what exists in one era only is mapped or refused", OWN),
+    "BR-5": Entry("unknown methods pass between peers of one era", OWN),
     # our own promises
     "OWN-SENT": Entry("sent is committed before the first byte leaves for the upstream", OWN),
     "OWN-ONCE": Entry("work whose holder died is never sent again unless policy calls it repeatable", OWN),
@@ -162,6 +161,9 @@ ENTRIES: dict[str, Entry] = {
     "OWN-APART": Entry("no principal meets another one's process of a stdio upstream", OWN),
     "OWN-EXIT": Entry("a process that ends fails its calls at once and tells how it ended", OWN),
     "OWN-ORPHANS": Entry("whatever ends the gateway, nothing of the servers that it ran is left", OWN),
+    "OWN-STDIO": Entry(
+        "both eras on the standard streams; nothing but whole messages goes out; the end is drained", OWN
+    ),
     "OWN-BYTES": Entry("what is not ours stays as it was written", OWN),
     "OWN-TOKEN": Entry("a token that is not exactly right is refused before anything is written", OWN),
     "OWN-KEYS": Entry("keys of issuers are renewed, survive an hour of outage, and stop working when removed", OWN),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway import __version__
-from gateway.cli import check, explain, serve, token
+from gateway.cli import check, explain, serve, stdio, token
 
 _LISTEN = "127.0.0.1:8080"
 _ADMIN = "127.0.0.1:8081"
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     _serve(commands)
+    _stdio(commands)
     _check(commands)
     _explain(commands)
     _token(commands)
@@ -37,16 +38,52 @@ def _serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     command = commands.add_parser(
         "serve",
         help="run the gateway",
-        description="Runs the gateway from a config file, or in front of one server with the embedded store.",
+        description="Runs the gateway from a config file, or in front of one server: with the embedded store, on "
+        "loopback addresses only, without authentication.",
         usage="%(prog)s [-h] (--config FILE | [OPTIONS] --upstream URL | [OPTIONS] -- COMMAND [ARG ...])",
         epilog="example: mcp-task-gateway serve --upstream http://127.0.0.1:9000/mcp --policy policies/example.toml; "
         "or: mcp-task-gateway serve --policy policies/example.toml --env API_TOKEN -- npx -y some-mcp-server",
     )
+    _source(command)
+    command.add_argument("--listen", metavar="HOST:PORT", help=f"without --config: the front door (default {_LISTEN})")
+    command.add_argument("--admin", metavar="HOST:PORT", help=f"without --config: health, metrics (default {_ADMIN})")
+    command.add_argument(
+        "--data", metavar="DIR", help="without --config: where the embedded store keeps its files (./data)"
+    )
+    command.set_defaults(run=serve.run, name=stdio.NAME)
+
+
+def _stdio(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "stdio",
+        help="run the gateway for the client that starts it, over standard input and output",
+        description="Runs the gateway in front of one server and speaks MCP over its standard streams, for clients "
+        "that start servers themselves. Ends when its input does. Logs go to standard error.",
+        usage="%(prog)s [-h] (--config FILE [OPTIONS] | [OPTIONS] --upstream URL | [OPTIONS] -- COMMAND [ARG ...])",
+        epilog="example: mcp-task-gateway stdio --policy policies/example.toml --env API_TOKEN -- npx -y "
+        "some-mcp-server",
+    )
+    _source(command)
+    command.add_argument(
+        "--name",
+        metavar="NAME",
+        help="with --config: which upstream (the first one); else what it is called (upstream)",
+    )
+    command.add_argument("--admin", metavar="HOST:PORT", help="health and metrics on a loopback address (nowhere)")
+    command.add_argument(
+        "--data",
+        metavar="DIR",
+        help="without --config: where the embedded store keeps its files (one of its own for each server, below "
+        "$XDG_STATE_HOME or ~/.local/state)",
+    )
+    command.set_defaults(run=stdio.run, listen=None)
+
+
+def _source(command: argparse.ArgumentParser) -> None:
+    """The three ways to say what the gateway stands in front of."""
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, metavar="FILE", help="config.toml with everything in it")
-    source.add_argument(
-        "--upstream", metavar="URL", help="one MCP server over streamable HTTP or HTTP+SSE; loopback, no auth"
-    )
+    source.add_argument("--upstream", metavar="URL", help="one MCP server over streamable HTTP or HTTP+SSE")
     source.add_argument(
         "command",
         nargs="*",
@@ -55,15 +92,9 @@ def _serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         help="a program that serves MCP over its standard streams",
     )
     command.add_argument("--policy", type=Path, metavar="FILE", help="without --config: the server's policy file")
-    command.add_argument("--listen", metavar="HOST:PORT", help=f"without --config: the front door (default {_LISTEN})")
-    command.add_argument("--admin", metavar="HOST:PORT", help=f"without --config: health, metrics (default {_ADMIN})")
-    command.add_argument(
-        "--data", metavar="DIR", help="without --config: where the embedded store keeps its files (./data)"
-    )
     command.add_argument(
         "--env", action="append", metavar="NAME", help="with COMMAND: a variable that it gets; may be repeated"
     )
-    command.set_defaults(run=serve.run)
 
 
 def _check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

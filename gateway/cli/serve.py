@@ -5,7 +5,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gateway.app import Gateway, serve
@@ -23,6 +23,7 @@ _OPTIONS = {
     ("upstreams", 0, "url"): "--upstream",
     ("upstreams", 0, "command"): "COMMAND",
     ("upstreams", 0, "env"): "--env",
+    ("upstreams", 0, "name"): "--name",
     ("server", "listen"): "--listen",
     ("admin", "listen"): "--admin",
     ("store", "url"): "--data",
@@ -32,11 +33,10 @@ _FAILED = 1
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 after a clean stop, 1 when it could not start, 2 when the configuration is wrong."""
-    loaded = _from_file(arguments) if arguments.config else _from_options(arguments)
+    loaded = from_file(arguments, _NOT_WITH_CONFIG) if arguments.config else from_options(arguments)
     if loaded is None:
         return WRONG
-    base = arguments.config.parent if arguments.config else Path()
-    return asyncio.run(_serve(Gateway(loaded, base, Telemetry())))
+    return asyncio.run(_serve(Gateway(loaded, base_of(arguments), Telemetry())))
 
 
 async def _serve(gateway: Gateway) -> int:
@@ -46,6 +46,11 @@ async def _serve(gateway: Gateway) -> int:
         loop.add_signal_handler(number, stop.set)
     # The default would end the process, and operators send this one to make a service read its files again.
     loop.add_signal_handler(signal.SIGHUP, gateway.cannot_reload)
+    return await until_stopped(gateway, stop)
+
+
+async def until_stopped(gateway: Gateway, stop: asyncio.Event) -> int:
+    """Runs until `stop` is set; the exit status, after saying what kept it from starting."""
     try:
         await serve(gateway, stop)
     except EmbeddedFailed as error:
@@ -60,8 +65,14 @@ async def _serve(gateway: Gateway) -> int:
     return 0
 
 
-def _from_file(arguments: argparse.Namespace) -> Loaded | None:
-    given = [name for name in _NOT_WITH_CONFIG if getattr(arguments, name) is not None]
+def base_of(arguments: argparse.Namespace) -> Path:
+    """What relative paths are relative to."""
+    return arguments.config.parent if arguments.config else Path()
+
+
+def from_file(arguments: argparse.Namespace, excluded: Sequence[str]) -> Loaded | None:
+    """What the file says; None after saying what is wrong, options that do not go with a file included."""
+    given = [name for name in excluded if getattr(arguments, name) is not None]
     if given:
         options = ", ".join(f"--{name}" for name in given)
         print(f"{options}: not with --config, where these stand in the file", file=sys.stderr)
@@ -69,7 +80,8 @@ def _from_file(arguments: argparse.Namespace) -> Loaded | None:
     return load_or_report(arguments.config)
 
 
-def _from_options(arguments: argparse.Namespace) -> Loaded | None:
+def from_options(arguments: argparse.Namespace) -> Loaded | None:
+    """The configuration that the options stand for; None after saying what is wrong with them."""
     values = {
         "server": {} if arguments.listen is None else {"listen": arguments.listen},
         "admin": {} if arguments.admin is None else {"listen": arguments.admin},
@@ -96,8 +108,8 @@ def _server(arguments: argparse.Namespace) -> dict[str, object]:
     """The entry of `[[upstreams]]` that the options stand for."""
     variables = {} if arguments.env is None else {"env": {name: f"env:{name}" for name in arguments.env}}
     if arguments.command:
-        return {"name": "upstream", "transport": "stdio", "command": arguments.command, **variables}
-    return {"name": "upstream", "transport": "auto", "url": arguments.upstream, **variables}
+        return {"name": arguments.name, "transport": "stdio", "command": arguments.command, **variables}
+    return {"name": arguments.name, "transport": "auto", "url": arguments.upstream, **variables}
 
 
 def _not_found(arguments: argparse.Namespace) -> Iterator[str]:

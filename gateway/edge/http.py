@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.auth import Authenticator
+from gateway.edge.cors import Cors
 from gateway.edge.resource import WELL_KNOWN, Resources
 from gateway.edge.streams import KEEP_ALIVE_S, respond, written
 from gateway.service import Service
@@ -49,10 +50,13 @@ class FrontDoor:
     def application(self) -> web.Application:
         """The aiohttp application."""
         app = web.Application(client_max_size=self._max_body)
+        cors = Cors(self._hosts, lambda path: path.startswith(WELL_KNOWN))
+        cors.install(app)
         for path in ("/mcp", "/{upstream}/mcp"):
             app.router.add_post(path, self._post)
             app.router.add_delete(path, self._delete)
             app.router.add_get(path, self._get, allow_head=False)
+            app.router.add_options(path, cors.preflight)
         if self._resources.issuers:
             for path in ("", "/mcp", "/{upstream}/mcp"):
                 app.router.add_get(f"{WELL_KNOWN}{path}", self._metadata)

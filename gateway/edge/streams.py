@@ -52,7 +52,7 @@ async def _stream(request: web.Request, pending: Pending, keep_alive_s: float) -
     while not pending.answer.done():
         if end is not None and end <= loop.time():
             return await _cut(response, pending)
-        note = await _note(pending, keep_alive_s if end is None else min(keep_alive_s, end - loop.time()))
+        note = await next_note(pending, keep_alive_s if end is None else min(keep_alive_s, end - loop.time()))
         if note is not None or not pending.answer.done():
             await response.write(sse.KEEP_ALIVE if note is None else sse.message(note.body, note.event_id))
     while not pending.notes.empty():
@@ -74,8 +74,8 @@ async def _cut(response: web.StreamResponse, pending: Pending) -> tuple[web.Stre
     return response, Reply(200, b"", reason="unauthenticated")
 
 
-async def _note(pending: Pending, timeout_s: float) -> Outgoing | None:
-    """The next event that comes before the answer; None when the answer came first, or nothing in time."""
+async def next_note(pending: Pending, timeout_s: float | None) -> Outgoing | None:
+    """The next message that comes before the answer; None when the answer came first, or nothing in time."""
     note = asyncio.ensure_future(pending.notes.get())
     try:
         await asyncio.wait({note, pending.answer}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

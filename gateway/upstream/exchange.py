@@ -34,6 +34,7 @@ _KEEP_ALIVE_S: Final = 4.0
 """Below the five seconds after which common servers close an idle connection."""
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 30.0
 _EMPTY_ATTEMPTS: Final = 3
 """How often a stream is asked for again that brings nothing new."""
 TOO_LARGE: Final = "the upstream's answer is larger than max_result_bytes"
@@ -137,7 +138,7 @@ class Exchange:
 
     async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest) -> None:
         """The stream of a session; see `Upstream.listen`."""
-        last_id, retry_s = None, _RETRY_S
+        last_id, retry_s, failures = None, _RETRY_S, 0
         asked: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -148,13 +149,14 @@ class Exchange:
                             raise SessionEnded
                         if _HTTP_OK < response.status < _HTTP_SERVER_ERROR and response.status not in _AGAIN:
                             return
+                        failures = 0 if response.status == _HTTP_OK else failures + 1
                         if response.status == _HTTP_OK:
                             await self._hear(response, reader, link, (on_note, on_request), asked)
                 except (aiohttp.ClientError, OSError, TimeoutError):
-                    pass  # the connection is made again
+                    failures += 1  # the connection is made again
                 last_id = reader.last_id or last_id
                 retry_s = _retry_s(reader, retry_s)
-                await asyncio.sleep(retry_s)
+                await asyncio.sleep(min(retry_s * 2.0 ** min(failures, 8), _LONGEST_PAUSE_S))
         except sse.TooLong:
             return
         finally:

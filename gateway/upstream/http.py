@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
+from gateway.upstream.doubts import Doubts
+from gateway.upstream.ears import Ears
 from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange, Refused, SessionEnded
 from gateway.upstream.handshake import HANDSHAKE_S, greeted, initialize
 from gateway.upstream.links import Key, Links
@@ -27,6 +29,8 @@ from gateway.wire.jsonrpc import Members, Response
 
 _NOT_SPOKEN: Final = frozenset({400, 404, 405})
 """What `initialize` is answered with by a server that speaks another transport, says the specification."""
+
+_MAX_PING_BYTES: Final = 65_536
 
 
 class HttpUpstream:
@@ -48,6 +52,8 @@ class HttpUpstream:
         """
         self._connections = connections
         self._exchange = Exchange(connections)
+        self._ears = Ears(self._exchange.listen)
+        self._doubts = Doubts(self._pings)
         self._pins = pins
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
@@ -66,7 +72,7 @@ class HttpUpstream:
         """The session; callers that come together share one handshake. Raises NotSent."""
         key = (owner, capabilities, client)
         link = self._links.find(key)
-        if link is not None and await self._still(link):
+        if link is not None and await self._there(link) and await self._still(link):
             return link
         opening = self._opening.get(key)
         if opening is None:
@@ -83,7 +89,7 @@ class HttpUpstream:
     ) -> Response:
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         pooled = call.method not in HAS_EFFECT
-        with self._using(link):
+        with self._using(link), self._ears.during(link, call, on_note, on_request):
             try:
                 response, _ = await self._exchange.post(link, call, on_note, on_request, pooled=pooled)
             except SessionEnded:
@@ -95,6 +101,8 @@ class HttpUpstream:
         """T25-CAN-3: notifications/cancelled with the id of our own request."""
         params = {"requestId": call.id, "reason": "cancelled by the requestor"}
         await self._exchange.tell(link, jsonrpc.notification("notifications/cancelled", params))
+        if link.session_id is not None:
+            self._doubts.about(link)
 
     async def tell(self, link: Link, method: str, params: Members) -> None:
         """Sends a notification of the client. Failing to is no error."""
@@ -110,7 +118,7 @@ class HttpUpstream:
         """Hears what belongs to no call. Raises NotSent when the session has ended."""
         with self._using(link):
             try:
-                await self._exchange.listen(link, on_note, on_request)
+                await self._ears.hear(link, on_note, on_request)
             except SessionEnded:
                 await self._lost(link)
                 raise
@@ -123,6 +131,8 @@ class HttpUpstream:
 
     async def close(self) -> None:
         """Ends all sessions, but for those that other replicas may use."""
+        self._doubts.close()
+        await self._ears.close()
         if self._toucher is not None:
             self._toucher.cancel()
             await asyncio.wait({self._toucher})
@@ -173,6 +183,21 @@ class HttpUpstream:
         if kept != link:
             self._let_go(link)
         return kept
+
+    async def _there(self, link: Link) -> bool:
+        """Whether a session is still there in which something was cancelled."""
+        if await self._doubts.cleared(link):
+            return True
+        await self._lost(link)
+        return False
+
+    async def _pings(self, link: Link) -> bool:
+        call = Call(self.next_id(), "ping", {}, _MAX_PING_BYTES)
+        try:
+            await self._exchange.post(link, call, None, None, pooled=True)
+        except (NotSent, OutcomeUnknown):
+            return False
+        return True
 
     @contextmanager
     def _using(self, link: Link) -> Iterator[None]:

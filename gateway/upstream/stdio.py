@@ -101,6 +101,11 @@ class StdioUpstream(Pool):
     def _key(self, owner: Owner, capabilities: str, client: str) -> Key:  # noqa: ARG002  # processes are the principal's
         return owner, NO_CAPABILITIES if self._greeter.era is Era.MODERN else capabilities, ""
 
+    def hurry(self) -> None:
+        """Ends what `close` waits for without a further word."""
+        for session in self._sessions.values():
+            session.kill()
+
     def _name(self) -> str:
         return str(self.next_id())
 

@@ -68,6 +68,16 @@ def classify(headers: Headers, body: bytes) -> Inbound | Rejected:
     return _legacy(headers, message)
 
 
+def classify_bare(message: Message, session: str | None) -> Inbound | Rejected:
+    """The same ladder for a message that came without headers, over stdio: there is nothing for its body to equal.
+
+    `session` is the legacy session that the front began on behalf of its client, if it did.
+    """
+    headers: Headers = {} if session is None else {SESSION_HEADER: (session,)}
+    meta = _meta(message)
+    return _modern(None, message, meta) if _is_modern(headers, message, meta) else _legacy(headers, message)
+
+
 def decode_header(value: str) -> str | None:
     """A header value in the Base64 form of the specification, decoded; None if that form is malformed."""
     match = _SENTINEL.fullmatch(value)
@@ -106,12 +116,12 @@ def _is_modern(headers: Headers, message: Message, meta: Members) -> bool:
     return _era_of_headers(headers) is Era.MODERN
 
 
-def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Rejected:
+def _modern(headers: Headers | None, message: Message, meta: Members) -> Inbound | Rejected:
     if isinstance(message, Response):
         return Rejected(Reject("invalid_request", "a client sends no responses in this revision"), Era.MODERN)
     if isinstance(message, Notification):
-        return _modern_note(headers, message)
-    reject = _missing_meta(meta) or _header_mismatch(headers, message, meta)
+        return _modern_note(headers or {}, message)
+    reject = _missing_meta(meta) or (None if headers is None else _header_mismatch(headers, message, meta))
     version = text(meta.get(PROTOCOL_VERSION_META_KEY)) or ""
     if reject is None and version not in MODERN_VERSIONS:
         reject = unsupported_version(version, MODERN_VERSIONS)
@@ -120,7 +130,7 @@ def _modern(headers: Headers, message: Message, meta: Members) -> Inbound | Reje
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
     level = text(meta.get(LOG_LEVEL_META_KEY))
-    told = {name: values for name, values in headers.items() if name.startswith(PARAMETER_HEADER)}
+    told = None if headers is None else {name: headers[name] for name in headers if name.startswith(PARAMETER_HEADER)}
     speech = Speech(
         Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level, parameters=told
     )

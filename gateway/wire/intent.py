@@ -21,7 +21,7 @@ class Speech:
 
     `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows. `log_level`
     is from which level on a modern request wants to be told log messages; None means none. `parameters` are the headers
-    that repeat arguments of a modern call, by their lower-case names.
+    that repeat arguments of a modern call, by their lower-case names; None where there are no headers.
     """
 
     era: Era
@@ -30,7 +30,7 @@ class Speech:
     declares_tasks: bool = False
     capabilities: str = "{}"
     log_level: str | None = None
-    parameters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    parameters: Mapping[str, Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,7 +309,7 @@ def main() -> None:
             if message.get("params", {}).get("name") == "deaf":  # not beside a thread that reads
                 serve(message)
             threading.Thread(target=serve, args=[message], daemon=True).start()
-    if MODE == "stubborn":
+    if MODE in ("stubborn", "late"):
         time.sleep(600)
     if MODE == "crash":
         os._exit(9)

@@ -81,7 +81,7 @@ class Harness:
     async def forget_upstream_sessions(self) -> None:
         """As if the sessions at the upstream had not been opened yet."""
         for gateway in self.gateways:
-            pool = gateway.upstreams["reports"]
+            pool = gateway.upstreams["reports"]._legacy
             for link in pool._links:
                 await pool._lost(link)
 

@@ -377,7 +377,7 @@ class TestPlainCalls:
 
     @requirement("T25-RES-5")
     async def test_and_waits_for_results_are_kept_alive(self, session, upstream, harness):
-        harness.gateways[0].door._keep_alive_s = 0.05
+        harness.gateways[0].front.door._keep_alive_s = 0.05
         task_id = await session.task("gate", {"name": "a"})
         body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/result", "params": {"taskId": task_id}}
         headers = {**session.session, "Content-Type": "application/json", "Accept": "text/event-stream"}

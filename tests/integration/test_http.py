@@ -83,7 +83,7 @@ async def test_a_fault_of_ours_is_told_as_one_and_never_in_html(client, harness,
     async def broken(*_):
         raise RuntimeError("CANARY")
 
-    monkeypatch.setattr(harness.gateways[0].door._service, "_handle", broken)
+    monkeypatch.setattr(harness.gateways[0].front.door._service, "_handle", broken)
     body, headers = client.modern_request("server/discover")
     answer = await client.post(body, headers)
     assert (answer.status, answer.error["code"], answer.messages[0]["id"]) == (200, -32603, 1)
@@ -115,3 +115,45 @@ async def test_an_unknown_version_of_a_legacy_session_is_a_bad_request(client):
     await client.initialize()
     answer = await client.post(CALL, {**client.session, "MCP-Protocol-Version": "2099-01-01"})
     assert answer.status == 400
+
+
+class TestBrowsers:
+    """Pages of allowed origins may call and see what they need of the answer; others may not even ask."""
+
+    PAGE = "http://localhost:6274"
+
+    async def preflight(self, client, origin, wanted="Content-Type, Mcp-Session-Id, X-Evil, mcp-param-a"):
+        asked = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+        async with client.http.options(client.url, headers=asked) as response:
+            return response.status, response.headers
+
+    async def test_may_ask_before_they_send(self, client):
+        status, headers = await self.preflight(client, self.PAGE)
+        assert (status, headers["Access-Control-Allow-Origin"], headers["Vary"]) == (204, self.PAGE, "Origin")
+        assert headers["Access-Control-Allow-Headers"] == "content-type, mcp-session-id, mcp-param-a"
+        assert headers["Access-Control-Allow-Methods"] == "GET, POST, DELETE"
+        assert "Access-Control-Allow-Credentials" not in headers
+
+    @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+    async def test_that_are_not_allowed_may_not(self, client, origin):
+        status, headers = await self.preflight(client, origin)
+        assert (status, "Access-Control-Allow-Origin" in headers) == (403, False)
+        refused = await client.post(CALL, {"Origin": origin})
+        assert "Access-Control-Allow-Origin" not in refused.headers
+
+    async def test_see_answers_errors_and_streams(self, client, upstream):
+        await client.initialize()
+        answers = [
+            await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, {**client.session, "Origin": self.PAGE}),
+            await client.post(b"{", {"Origin": self.PAGE}),
+        ]
+        headers = [answer.headers for answer in answers]
+        asked = {**client.session, "Origin": self.PAGE, "Accept": "text/event-stream"}
+        async with client.http.get(client.url, headers=asked) as response:
+            headers.append(response.headers)
+        for one in headers:
+            assert one["Access-Control-Allow-Origin"] == self.PAGE
+            assert "Mcp-Session-Id" in one["Access-Control-Expose-Headers"]
+
+    async def test_without_an_origin_nothing_is_said(self, client):
+        assert not [name for name in (await client.post(b"{")).headers if name.startswith("Access-Control")]

@@ -69,7 +69,7 @@ async def with_session(client: Client, token: str) -> Client:
 
 def keys(harness, issuer):
     """The keys that the gateway has of an issuer."""
-    return harness.gateways[-1].door._authenticator._trusted[issuer][1]
+    return harness.gateways[-1].front.door._authenticator._trusted[issuer][1]
 
 
 async def away(_):

@@ -10,7 +10,7 @@ from tests.client import JSON, TASKS
 from tests.full_server import CAPABILITIES, LOG, FullServer
 from tests.integration.conftest import Harness, eventually
 from tests.requirements import requirement
-from tests.sse_client import opened, session_stream
+from tests.sse_client import opened, result_of, session_stream
 
 CAN = {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": True}}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
@@ -429,6 +429,38 @@ class TestLegacyClient:
         told = await session.post(body, {**session.session, "Accept": "text/event-stream, application/json"})
         assert told.headers["Content-Type"] == "text/event-stream"
         assert "tools" in told.result
+
+
+class TestOldServers:
+    """What servers on older SDKs do that the specification does not foresee."""
+
+    @requirement("T25-INP-1", "T25-INP-4")
+    async def test_report_and_ask_on_the_stream_of_the_session(self, session, upstream):
+        upstream._slow_aside = upstream._aside
+        task_id = (await call_task(session, "slow_aside")).result["task"]["taskId"]
+        async with result_of(session, task_id) as stream:
+            asked = await stream.message("roots/list")
+            await answer(session, asked["id"], result={"roots": []})
+            told = await stream.message("")
+        assert json.loads(told["result"]["content"][0]["text"])["result"] == {"roots": []}
+        assert b'"progressToken":"mine"' in stream.raw
+
+    @requirement("T25-CAN-3")
+    async def test_break_their_session_when_something_is_cancelled(self, session, upstream):
+        upstream.fragile = True
+        upstream._slow_gate = upstream._gate
+        task_id = (await call_task(session, "slow_gate", {"name": "a"})).result["task"]["taskId"]
+        await upstream.until(lambda: upstream.calls("slow_gate"))
+        await session.legacy("tasks/cancel", {"taskId": task_id})
+        await upstream.until(lambda: upstream.broken)
+        told = await session.legacy_call("echo", {"a": 1})
+        assert told.messages[-1]["result"]["content"][0]["text"] == '{"a": 1}'
+        assert len(upstream.calls("echo")) == 1
+
+
+def call_task(client, tool, arguments=None):
+    meta = {"progressToken": "mine"}
+    return client.legacy_call(tool, arguments, task={}, _meta=meta)
 
 
 @requirement("BR-1")

@@ -237,7 +237,7 @@ class TestListen:
 
     @requirement("TX-NOT-3")
     async def test_is_kept_alive(self, client, harness):
-        harness.gateways[0].door._keep_alive_s = 0.05
+        harness.gateways[0].front.door._keep_alive_s = 0.05
         task_id = (await client.call("gate", {"name": "a"})).result["taskId"]
         async with listen(client, [task_id]) as stream:
             await stream.message()

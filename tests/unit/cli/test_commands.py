@@ -7,7 +7,7 @@ import pytest
 
 from gateway import __version__
 from gateway.cli.main import main, parser
-from gateway.cli.serve import _from_options
+from gateway.cli.serve import from_options
 from gateway.config.models import Admin, Config, Server, Store, Upstream
 from tests.requirements import requirement
 
@@ -244,7 +244,7 @@ def test_serve_refuses_a_policy_that_cannot_be_read(capsys, name, problem):
 
 def test_the_options_of_serve_make_a_configuration_with_one_upstream(capsys):
     options = ["--upstream", "http://h/mcp", "--listen", "127.0.0.1:1", "--admin", "[::1]:2", "--data", "/d"]
-    loaded = _from_options(parser().parse_args(["serve", *options, "--policy", "policies/example.toml"]))
+    loaded = from_options(parser().parse_args(["serve", *options, "--policy", "policies/example.toml"]))
     assert loaded.config == Config(
         server=Server(listen="127.0.0.1:1"),
         admin=Admin(listen="[::1]:2"),
@@ -258,7 +258,7 @@ def test_the_options_of_serve_make_a_configuration_with_one_upstream(capsys):
 
 
 def test_serve_says_which_policy_it_uses_when_it_is_given_none(capsys):
-    loaded = _from_options(parser().parse_args(["serve", "--upstream", "http://h/mcp"]))
+    loaded = from_options(parser().parse_args(["serve", "--upstream", "http://h/mcp"]))
     assert loaded.config == Config(upstreams=(Upstream(name="upstream", transport="auto", url="http://h/mcp"),))
     assert loaded.sites[0].policy.settings("any")[0].task_support == "optional"
     assert capsys.readouterr() == ("", "built-in policy: every tool may be a task (task_support = optional)\n")

@@ -3,13 +3,13 @@
 import pytest
 
 from gateway.cli.main import main, parser
-from gateway.cli.serve import _from_options
+from gateway.cli.serve import from_options
 from gateway.config.models import Config, Upstream
 from tests.requirements import requirement
 
 
 def options(*words: str):
-    return _from_options(parser().parse_args(["serve", *words]))
+    return from_options(parser().parse_args(["serve", *words]))
 
 
 @pytest.fixture(autouse=True)

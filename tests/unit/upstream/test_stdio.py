@@ -667,6 +667,15 @@ class TestClose:
         assert not any(map(alive, [*started, *log.pids()]))
         assert [one["status"] for one in log.said("upstream_exited")] == [-signal.SIGKILL]
 
+    async def test_in_a_hurry_does_not_ask_a_server_twice(self, make, log):
+        upstream = make("late")
+        await upstream.open(ALICE)
+        closing = asyncio.ensure_future(upstream.close())
+        await asyncio.sleep(0)
+        upstream.hurry()
+        await closing
+        assert [one["status"] for one in log.said("upstream_exited")] == [-signal.SIGKILL]
+
     async def test_of_many_takes_no_longer_than_of_one(self, make, log):
         upstream = make()
         owners = [Owner("issuer", f"subject-{number}", "t", "reports") for number in range(20)]
