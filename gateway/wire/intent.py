@@ -30,7 +30,7 @@ class Speech:
     declares_tasks: bool = False
     capabilities: str = "{}"
     log_level: str | None = None
-    parameters: Mapping[str, Sequence[str]] | None = None
+    parameters: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -454,3 +454,14 @@ async def test_a_gateway_behind_a_gateway_is_a_modern_server(modern, http):
     assert running.sent("initialize") == []
     for gateway in behind.gateways:
         await gateway.stop()
+
+
+@requirement("OWN-ERA")
+@pytest.mark.parametrize("era", ["auto", "modern"])
+async def test_a_url_of_which_nothing_is_known_may_be_a_modern_server(modern, era):
+    running, harness = modern
+    client = await harness.start(POLICY, transport="auto", era=era)
+    await client.initialize()
+    assert heard((await client.legacy_call("plain", {"a": 1})).result) == {"a": 1}
+    assert len(running.sent("initialize")) == (era == "auto")
+    assert '"transport":"streamable HTTP"' in harness.log.getvalue()
