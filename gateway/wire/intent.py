@@ -171,6 +171,13 @@ class ClientAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Several messages in one (2025-03-26 only), each as written."""
+
+    messages: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Something that is refused once it is known that the session exists."""
 
@@ -192,6 +199,7 @@ Intent: TypeAlias = (
     | Listen
     | ClientAnswer
     | Forward
+    | Batch
     | Note
     | Refuse
 )
@@ -204,7 +212,7 @@ def era_of(version: str) -> Era:
 
 def id_of(intent: Intent) -> bytes | None:
     """The id under which an intent is answered; None for what gets no answer."""
-    return None if isinstance(intent, (Note, ClientAnswer)) else intent.id
+    return None if isinstance(intent, (Note, ClientAnswer, Batch)) else intent.id
 
 
 @dataclass(frozen=True, slots=True)
