@@ -68,7 +68,7 @@ class Calls:
         decision = endpoint.policy.decide(call.name, ask)
         scopes = decision.settings.create_scopes
         reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
-        if reject is None and caller.era is Era.MODERN:
+        if reject is None:
             reject = await self._mirroring.refuses(endpoint, caller, call)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)

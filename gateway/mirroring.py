@@ -14,7 +14,7 @@ from gateway.callers import Caller, Endpoint
 from gateway.core.model import Owner
 from gateway.forwarding import Forwarding, Passage
 from gateway.upstream.schemas import next_cursor
-from gateway.wire.errors import Reject
+from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import CallTool
 from gateway.wire.jsonrpc import Members, items, members, text
 from gateway.wire.mirrored import Mirrors, Unusable, mirrors, mismatch
@@ -49,7 +49,9 @@ class Mirroring:
         self._known: OrderedDict[Owner, _Known] = OrderedDict()
 
     async def refuses(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reject | None:
-        """Why a call of a modern client is refused. The list is read anew before a call is."""
+        """Why a call is refused that came with headers of the modern era. The list is read anew before one is."""
+        if caller.era is Era.LEGACY or caller.speech.parameters is None:
+            return None
         known, began = self._of(caller.owner), self._clock()
         if call.name not in known.tools and known.read_at + _UNKNOWN_S <= began:
             await self._read(endpoint, caller, known, began)
@@ -89,14 +91,14 @@ class Mirroring:
             for tool in items((members(answer.body) or {}).get("tools")):
                 _note(members(tool) or {}, tools)
             cursor = next_cursor(answer.body)
-            if cursor is None:
+            if cursor is None or cursor == params.get("cursor"):
                 break
             params = {"cursor": cursor}
         return tools
 
 
 def _wrong(known: _Known, caller: Caller, call: CallTool) -> str | None:
-    return mismatch(known.tools.get(call.name, ()), call.params.get("arguments"), caller.speech.parameters)
+    return mismatch(known.tools.get(call.name, ()), call.params.get("arguments"), caller.speech.parameters or {})
 
 
 def _note(tool: Members, tools: dict[str, Mirrors]) -> None:

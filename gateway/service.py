@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from gateway.batches import Batches
 from gateway.callers import Caller, Endpoint, lacks_scope, store_away
 from gateway.calls import Calls
 from gateway.core import engine
@@ -63,6 +64,7 @@ class Service:
         self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
         self._hearing = Hearing(records.store, wake, forwarding, forwarding.questions, telemetry)
         self._listening = Listening(records, self._hearing, wake, background, self._draining, new_id)
+        self._batches = Batches(background)
         self._telemetry = telemetry
         self._new_id = new_id
         self._lists_tasks = lists_tasks
@@ -161,6 +163,9 @@ class Service:
                 settings = endpoint.policy.settings
                 denied = _denier(endpoint, caller.principal)
                 return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0], denied)
+            case want.Batch():
+                each = partial(self.handle, endpoint, caller.principal)
+                return await self._batches.serve(each, caller.session, caller.version, intent.messages)
             case want.CallTool():
                 return await self._calls.serve(endpoint, caller, intent)
             case _:

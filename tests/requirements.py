@@ -18,7 +18,6 @@ MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
 _AUDIT = "log lines and metrics tell what happened and not to whom"
-_BRIDGE = "upstreams are called for tools only, and their own tasks are not used"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
 
 
@@ -96,7 +95,7 @@ ENTRIES: dict[str, Entry] = {
     # HTTP
     "T25-HTTP-1": Entry("a dropped connection cancels nothing", CORE_HTTP),
     "T25-HTTP-2": Entry("GET stream, DELETE, 404 for ended sessions, resumption", CORE_HTTP),
-    "T25-HTTP-3": Entry("batches at 2025-03-26", CORE_HTTP, "batches are refused in every revision"),
+    "T25-HTTP-3": Entry("batches are served in sessions at 2025-03-26 and refused elsewhere", CORE_HTTP),
     # The extension: negotiation
     "TX-CAP-1": Entry("server/discover lists the extension and no tasks capability", EXTENSION),
     "TX-CAP-2": Entry("the declaration counts for its own request only", EXTENSION),

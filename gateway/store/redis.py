@@ -32,7 +32,7 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append")
+_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "swap")
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""

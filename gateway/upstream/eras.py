@@ -12,7 +12,7 @@ from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.modern import ModernUpstream, probe
 from gateway.upstream.once import Once
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, NotSpoken, OnNote, OnRequest
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Response
 
@@ -103,10 +103,8 @@ class BothEras:
         if client and self._has_sessions:
             try:
                 return await self._legacy.open(owner, capabilities, client)
-            except NotSent as error:
-                if error.reason != "upstream_bad":
-                    raise
-                self._has_sessions = error.again
+            except NotSpoken:
+                self._has_sessions = False
         return await self._modern.open(owner, capabilities, client)
 
     def _of(self, link: Link) -> HttpUpstream | ModernUpstream:

@@ -44,6 +44,8 @@ _MAY_OMIT_NAME: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _OURS: Final = ("tasks/", "subscriptions/", "server/discover", "initialize")
 """What is between a client and this gateway: where an era does not have it, no upstream is asked instead."""
 _MOST_LISTENED: Final = 100
+_MOST_MESSAGES: Final = 100
+"""Of one batch."""
 _LISTS: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
@@ -60,6 +62,11 @@ class Rejected:
 def classify(headers: Headers, body: bytes) -> Inbound | Rejected:
     """Runs the ladder. The header grants nothing: the body decides."""
     message = parse(body)
+    if isinstance(message, Reject) and message.reason == "invalid_request" and SESSION_HEADER in headers:
+        messages = items(body)
+        if 0 < len(messages) <= _MOST_MESSAGES:
+            speech = Speech(Era.LEGACY, None, session=",".join(headers[SESSION_HEADER]))
+            return Inbound(speech, want.Batch(tuple(bytes(one) for one in messages)))
     if isinstance(message, Reject):
         return Rejected(message, _era_of_headers(headers))
     meta = _meta(message)
@@ -130,7 +137,7 @@ def _modern(headers: Headers | None, message: Message, meta: Members) -> Inbound
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
     level = text(meta.get(LOG_LEVEL_META_KEY))
-    told = {name: values for name, values in (headers or {}).items() if name.startswith(PARAMETER_HEADER)}
+    told = None if headers is None else {name: headers[name] for name in headers if name.startswith(PARAMETER_HEADER)}
     speech = Speech(
         Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level, parameters=told
     )

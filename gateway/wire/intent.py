@@ -21,7 +21,7 @@ class Speech:
 
     `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows. `log_level`
     is from which level on a modern request wants to be told log messages; None means none. `parameters` are the headers
-    that repeat arguments of a modern call, by their lower-case names.
+    that repeat arguments of a modern call, by their lower-case names; None where there are no headers.
     """
 
     era: Era
@@ -30,7 +30,7 @@ class Speech:
     declares_tasks: bool = False
     capabilities: str = "{}"
     log_level: str | None = None
-    parameters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    parameters: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,13 @@ class ClientAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Several messages in one (2025-03-26 only), each as written."""
+
+    messages: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Something that is refused once it is known that the session exists."""
 
@@ -192,6 +199,7 @@ Intent: TypeAlias = (
     | Listen
     | ClientAnswer
     | Forward
+    | Batch
     | Note
     | Refuse
 )
@@ -204,7 +212,7 @@ def era_of(version: str) -> Era:
 
 def id_of(intent: Intent) -> bytes | None:
     """The id under which an intent is answered; None for what gets no answer."""
-    return None if isinstance(intent, (Note, ClientAnswer)) else intent.id
+    return None if isinstance(intent, (Note, ClientAnswer, Batch)) else intent.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def members(raw: bytes | Raw) -> Members | None:
         return None
 
 
-def items(raw: Raw | None) -> list[Raw]:
+def items(raw: bytes | Raw | None) -> list[Raw]:
     """The items of a JSON array; none if it is no array."""
     try:
         return [] if raw is None else _ITEMS.decode(raw)

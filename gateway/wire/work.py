@@ -78,8 +78,8 @@ def call_params(stored: bytes, progress_token: int | None = None, *, era: Era = 
         meta["progressToken"] = Raw(write(progress_token))
     if progress_token is None and level is None:
         return params
-    rest = {name: value for name, value in params.items() if name != "_meta"}
-    return {**rest, "_meta": Raw(write(meta))} if meta else rest
+    params["_meta"] = Raw(write(meta))
+    return params
 
 
 def outcome(response: Response) -> tuple[OutcomeKind, bytes]:

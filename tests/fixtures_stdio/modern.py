@@ -68,7 +68,12 @@ class Modern:
         self.pass_gate = pass_gate
         self.region_header = "Region"
         self.versions = ["2026-07-28"]
-        self.capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+        self.capabilities: dict[str, Any] = {
+            "tools": {"listChanged": True},
+            "resources": {"subscribe": True},
+            "logging": {},
+            "extensions": {"x": {}, "io.modelcontextprotocol/tasks": {"n": 1}},
+        }
         self.subscriptions: dict[Any, asyncio.Queue[dict[str, Any] | None]] = {}
 
     async def answer(self, message: dict[str, Any], tell: Tell) -> bytes:
@@ -98,6 +103,11 @@ class Modern:
             return self.tools(params)
         if method == "subscriptions/listen":
             return await self.listen(message, tell)
+        if method in ("resources/read", "prompts/get", "x/unheard-of"):
+            cached = {"ttlMs": 7, "cacheScope": "public"} if method == "resources/read" else {}
+            return {"resultType": "complete", **cached, "said": params, "_meta": INFO}
+        if method == "x/fail":
+            raise RefusedError(params["code"], "no", {"supported": [], "n": 1.0})
         if method == "tools/call":
             tool = getattr(self, f"tool_{params['name'].removeprefix('plain_')}", self.tool_echo)
             return await tool(message, params.get("arguments", {}), tell)
@@ -169,6 +179,18 @@ class Modern:
         await tell({"id": "q1", "method": "elicitation/create", "params": {}})
         await tell({"id": 999_999, "result": {}})
         return said("done")
+
+    async def tool_logging(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+        """Tells which log level it was given, and logs whether it was or not."""
+        await tell({"method": "notifications/unheard-of"})
+        await tell({"method": "notifications/message", "params": {"level": "error", "data": "x"}})
+        return said(json.dumps(message["params"]["_meta"].get("io.modelcontextprotocol/logLevel")))
+
+    async def tool_updated(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+        """Tells every subscription that a resource changed."""
+        for queue in self.subscriptions.values():
+            queue.put_nowait({"method": "notifications/resources/updated", "params": {"uri": arguments["uri"]}})
+        return said("")
 
     async def tool_huge(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
         return said("x" * 20_000)

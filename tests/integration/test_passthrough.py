@@ -431,6 +431,55 @@ class TestLegacyClient:
         assert "tools" in told.result
 
 
+@requirement("T25-HTTP-3")
+class TestBatches:
+    """Revision 2025-03-26 alone has them."""
+
+    BATCH = (
+        b'[{"jsonrpc":"2.0","id":"a","method":"ping"}, {"jsonrpc":"2.0","method":"notifications/x"},'
+        b'{"jsonrpc":"2.0","id":2,"method":"made/up","params":{"n":1.0}}, 7,'
+        b'{"jsonrpc":"2.0","id":3,"method":"tasks/get"},'
+        b'{"jsonrpc":"2.0","id":4,"method":"initialize","params":{"protocolVersion":"2025-03-26"}},'
+        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"talk","_meta":{"progressToken":9}}}]'
+    )
+
+    async def test_are_answered_together_as_if_each_message_had_come_alone(self, client, upstream):
+        await client.initialize("2025-03-26")
+        upstream.results["made/up"] = b'{"x":1.0}'
+        told = await client.post(self.BATCH, client.session)
+        lines = [line[6:] for line in told.body.splitlines() if line.startswith(b"data: ")]
+        *notes, answers = [json.loads(line) for line in (lines or [told.body])]
+        assert [one.get("id") for one in answers] == ["a", 2, None, 3, 4, 5]
+        assert (answers[0]["result"], answers[1]["result"], answers[5]["result"]) == ({}, {"x": 1.0}, {"content": []})
+        assert [one["error"]["code"] for one in answers[2:5]] == [-32600, -32602, -32600]
+        assert [note["params"]["progress"] for note in notes if "progressToken" in note["params"]] == [1, 2, 3]
+        await upstream.until(lambda: upstream.methods("notifications/x"))
+
+    async def test_of_notifications_are_accepted(self, client):
+        await client.initialize("2025-03-26")
+        told = await client.post(b'[{"jsonrpc":"2.0","method":"notifications/x"}]', client.session)
+        assert (told.status, told.body) == (202, b"")
+
+    @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2024-11-05"])
+    async def test_are_refused_in_other_revisions(self, client, upstream, version):
+        await client.initialize(version)
+        refused = await client.post(self.BATCH, client.session)
+        assert (refused.status, refused.error["code"], refused.messages[0]["id"]) == (400, -32600, None)
+        assert upstream.methods("made/up") == []
+
+    @pytest.mark.parametrize(
+        "batch", [b"[]", b"[" + b",".join([b'{"jsonrpc":"2.0","id":1,"method":"ping"}'] * 101) + b"]"]
+    )
+    async def test_are_neither_empty_nor_endless(self, client, batch):
+        await client.initialize("2025-03-26")
+        refused = await client.post(batch, client.session)
+        assert (refused.status, refused.error["code"]) == (400, -32600)
+
+    async def test_need_a_session(self, client):
+        refused = await client.post(self.BATCH)
+        assert (refused.status, refused.error["code"]) == (400, -32600)
+
+
 class TestOldServers:
     """What servers on older SDKs do that the specification does not foresee."""
 

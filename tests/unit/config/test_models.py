@@ -357,3 +357,10 @@ def test_every_key_without_effect_is_a_key():
         section, key = name.split(".")
         field = Config.model_fields[section]
         assert key in (Upstream if section == "upstreams" else type(field.default)).model_fields
+
+
+def test_no_modern_server_is_spoken_to_over_the_oldest_transport():
+    wrong = {**UPSTREAM, "transport": "sse", "era": "modern"}
+    assert messages(Upstream, **wrong) == [("era", 'no server speaks it with transport = "sse"')]
+    for transport, era in (("sse", "legacy"), ("sse", "auto"), ("auto", "modern")):
+        assert messages(Upstream, **{**UPSTREAM, "transport": transport, "era": era}) == []

@@ -12,7 +12,7 @@ from gateway.upstream.modern import probe
 from gateway.upstream.port import NotSent, OutcomeUnknown
 from tests.requirements import requirement
 from tests.stdio_server import ALICE, BOB, call_of, text_of
-from tests.unit.upstream.test_modern import made, perform, server  # noqa: F401  # fixtures that both modules share
+from tests.unit.upstream.test_modern import CAN, made, perform, server  # noqa: F401  # fixtures that both modules share
 from tests.upstream_server import UpstreamServer
 
 
@@ -176,6 +176,56 @@ class TestBothEras:
             note = await heard.get()
         assert (note.method, bytes(note.params["uri"])) == ("notifications/resources/updated", b'"x"')
         listening.cancel()
+
+
+@pytest.fixture
+async def both(server, legacy, made):
+    """A server that speaks both eras, and an upstream that is to find that out."""
+
+    async def answer(request, _):
+        return None if "MCP-Protocol-Version" in request.headers else await legacy._post(request)
+
+    async def in_session(request, message):
+        return await (legacy._post(request) if "Mcp-Session-Id" in request.headers else answer(request, message))
+
+    server.fault = in_session
+    return made.both(server.url)
+
+
+class TestServersOfBothEras:
+    @requirement("OWN-ERA", "BR-2")
+    async def test_are_spoken_to_in_the_era_of_the_client(self, both, server, legacy):
+        old, new = await both.open(ALICE, CAN, "session"), await both.open(ALICE, CAN)
+        assert (old.version, old.client, new.version) == ("2025-06-18", "session", "2026-07-28")
+        assert text_of(await both.perform(old, call_of(both, "echo"))) == "{}"
+        assert text_of(await both.perform(new, call_of(both, "echo"))) == "{}"
+        assert [message["method"] for message in legacy.seen] == [
+            "initialize",
+            "notifications/initialized",
+            "tools/call",
+        ]
+        assert len(server.sent("server/discover")) == 1
+
+    async def test_are_not_taken_for_modern_ones_because_they_are_busy(self, both, server):
+        answer = server.fault
+
+        async def busy(request, message):
+            return web.Response(status=503) if message["method"] == "initialize" else await answer(request, message)
+
+        server.fault = busy
+        with pytest.raises(NotSent):
+            await both.open(ALICE, CAN, "session")
+        server.fault = answer
+        assert (await both.open(ALICE, CAN, "session")).version == "2025-06-18"
+
+    @requirement("OWN-ERA")
+    async def test_modern_ones_are_greeted_once_in_the_era_of_a_client(self, server, made):
+        upstream = made.both(server.url)
+        for client in ("one", "two"):
+            link = await upstream.open(ALICE, CAN, client)
+            assert (link.version, link.client) == ("2026-07-28", client)
+        assert len(server.sent("initialize")) == 1
+        await upstream.leave(link)
 
 
 def test_the_probe_is_bounded():

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from mcp.shared import inbound
 from msgspec import Raw
 
-from gateway.wire.mirrored import Mirror, Unusable, mirrored, mirrors
+from gateway.wire.mirrored import Mirror, Unusable, mirrored, mirrors, mismatch
 from gateway.wire.modern_client import headers
+from tests.requirements import requirement
 from tests.unit.wire.samples import compact, thorough
 
 REGION = {"type": "string", "x-mcp-header": "Region"}
@@ -139,3 +140,73 @@ def test_schemas_are_read_as_the_sdk_reads_them(schema, arguments):
     ours = headers("x", {}, "v", mirrored(found, Raw(json.dumps(given_).encode())))
     ours = {name: value for name, value in ours.items() if name.startswith("Mcp-Param-")}
     assert ours == inbound.mcp_param_headers(known, given_)
+
+
+TYPES = nested(
+    region=REGION,
+    rows={"type": "integer", "x-mcp-header": "Rows"},
+    dry={"type": "boolean", "x-mcp-header": "Dry"},
+    deep=nested(name={"type": "string", "x-mcp-header": "Name"}),
+)
+
+
+def differs(arguments, **sent):
+    given = {f"mcp-param-{name}": (value,) if isinstance(value, str) else value for name, value in sent.items()}
+    return mismatch(read(TYPES), Raw(arguments), given)
+
+
+@requirement("TX-HTTP-2")
+@pytest.mark.parametrize(
+    ("arguments", "sent"),
+    [
+        (b"{}", {}),
+        (b"{}", {"unheard-of": "x"}),
+        (b'{"region":null}', {}),
+        (b'{"region":"eu west"}', {"region": "eu west"}),
+        (b'{"region":"eu"}', {"region": "=?base64?ZXU=?="}),
+        (b'{"region":"caf\\u00e9"}', {"region": "=?base64?Y2Fmw6k=?="}),
+        (b'{"rows":42}', {"rows": "42"}),
+        (b'{"rows":42}', {"rows": "42.0"}),
+        (b'{"rows":4.2e1}', {"rows": "42"}),
+        (b'{"dry":true}', {"dry": "true"}),
+        (b'{"deep":{"name":"x"}}', {"name": "x"}),
+        (b'{"rows":[1]}', {}),
+    ],
+)
+def test_headers_may_say_what_the_arguments_say(arguments, sent):
+    assert differs(arguments, **sent) is None
+
+
+@requirement("TX-HTTP-2")
+@pytest.mark.parametrize(
+    ("arguments", "sent", "why"),
+    [
+        (b'{"region":"eu"}', {}, "mcp-param-region is missing"),
+        (b'{"region":"eu"}', {"region": "us"}, "mcp-param-region does not equal the argument"),
+        (b'{"region":"eu"}', {"region": "=?base64?dXM=?="}, "mcp-param-region does not equal the argument"),
+        (b'{"region":"eu"}', {"region": ("eu", "eu")}, "mcp-param-region was sent more than once"),
+        (b'{"region":"eu"}', {"region": "=?base64?ZXU?="}, "mcp-param-region holds invalid characters"),
+        (b'{"region":"caf\\u00e9"}', {"region": "caf\u00e9"}, "mcp-param-region holds invalid characters"),
+        (b'{"region":"a"}', {"region": "a\udce9"}, "mcp-param-region holds invalid characters"),
+        (b"{}", {"region": "eu"}, "mcp-param-region repeats an argument that there is not"),
+        (b'{"region":null}', {"region": "null"}, "mcp-param-region repeats an argument that there is not"),
+        (b'{"region":"42.0"}', {"region": "42"}, "mcp-param-region does not equal the argument"),
+        (b'{"rows":42}', {"rows": "43"}, "mcp-param-rows does not equal the argument"),
+        (b'{"rows":1e999}', {"rows": "1e99999999999"}, "mcp-param-rows does not equal the argument"),
+        (b'{"dry":true}', {"dry": "True"}, "mcp-param-dry does not equal the argument"),
+        (b'{"deep":{"name":"x"},"name":"y"}', {"name": "y"}, "mcp-param-name does not equal the argument"),
+    ],
+)
+def test_headers_that_say_something_else_are_found(arguments, sent, why):
+    assert differs(arguments, **sent) == why
+
+
+@thorough
+@given(st.text(), st.text())
+def test_what_a_client_writes_is_what_is_found_again(value, other):
+    arguments = Raw(compact({"region": value}))
+    said = headers("tools/call", {}, "2026-07-28", mirrored(read(TYPES), arguments))["Mcp-Param-Region"]
+    given_ = {"mcp-param-region": (said,)}
+    assert mismatch(read(TYPES), arguments, given_) is None
+    wrong = mismatch(read(TYPES), Raw(compact({"region": other})), given_)
+    assert (wrong is None) is (value == other)

@@ -34,32 +34,29 @@ def test_a_legacy_client_gets_the_result_of_a_call_as_it_was_written():
 
 
 @requirement("BR-2")
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        (b'{"resultType":"complete","content":[ ]}', b'{"content":[ ]}'),
-        (b'{ "content":["resultType"] }', b'{ "content":["resultType"] }'),
-        (b'{ "x":{"resultType":"complete"} }', b'{ "x":{"resultType":"complete"} }'),
-    ],
-)
-def test_a_legacy_client_sees_no_result_type(written, shown):
-    found = reply.call_result(b"1", written, Era.LEGACY)
-    assert found == Reply(200, b'{"jsonrpc":"2.0","id":1,"result":' + shown + b"}")
-
-
-@requirement("BR-2")
 def test_a_modern_client_sees_one_result_type():
     found = reply.call_result(b"1", b'{"resultType":"complete","content":[]}', Era.MODERN)
     assert found.body.count(b"resultType") == 1
 
 
-@requirement("BR-2")
-@pytest.mark.parametrize("era", Era)
-def test_questions_of_an_upstream_are_no_result(era):
-    found = reply.call_result(b"1", b'{"resultType":"input_required","requestState":"s"}', era)
-    assert (found.reason, b'"code":49902' in found.body) == ("input_refused", True)
-    said = b'{"content":["input_required"]}'
-    assert reply.call_result(b"1", said, era).reason == ""
+@requirement("TX-HTTP-6")
+@pytest.mark.parametrize(
+    ("code", "shown", "status"),
+    [
+        (b"-32020", b"-32020", 400),
+        (b"-32021", b"-32021", 400),
+        (b"-32022", b"-32022", 400),
+        (b"-32601", b"-32601", 404),
+        (b"-32602", b"-32602", 200),
+        (b"-32002", b"-32602", 200),
+        (b"-32042", b"-32603", 200),
+        (b"5", b"5", 200),
+    ],
+)
+def test_within_the_modern_era_codes_keep_their_meaning_and_their_status(code, shown, status):
+    rest = b',"message":"no","data":{"a":1.0}}'
+    found = reply.passed_error(b"1", b'{"code":' + code + rest)
+    assert found == Reply(status, b'{"jsonrpc":"2.0","id":1,"error":{"code":' + shown + rest + b"}", {}, "error")
 
 
 @requirement("TX-HTTP-5")

@@ -207,7 +207,7 @@ def test_a_message_is_read_as_it_was_written(content):
 
 @pytest.mark.parametrize("event_id", ["7", "s-1/0", "é"])
 def test_a_primer_gives_an_id_to_resume_from_and_says_nothing(event_id):
-    assert sse.primer(event_id) == b"id: " + event_id.encode() + b"\ndata: \n\n"
+    assert sse.primer(event_id) == b"id: " + event_id.encode() + b"\nretry: 1000\ndata: \n\n"
     assert read(sse.primer(event_id) + sse.message(b"1")) == (
         [Event(b"", id=event_id), Event(b"1", "message", event_id)],
         False,
