@@ -39,6 +39,7 @@ _OPEN_BACKOFF_S: Final = (0.1, 0.4)
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _MAX_ATTEMPTS: Final = 5
 _LAST_WORDS_S: Final = 3.0
+_NAMED_S: Final = 1.0
 _KEEP_MS: Final = 60_000
 """How long after our deadline an upstream is asked to keep its task."""
 
@@ -245,6 +246,12 @@ class Runner:
             failure = work.failure(Reject(error.reason, str(error)))
             await self._holder.finish(running, engine.GiveUp(str(error)), failure)
             return
+        with site.upstream.holding(link):
+            await self._call(running, link)
+
+    async def _call(self, running: Held, link: Link) -> None:
+        """Sends the call, once, and sees to what becomes of it."""
+        site, task = self._sites[running.ref.owner.upstream], running.pair.task
         as_task = await self._abilities[running.ref.owner.upstream].takes_task(link, running.operation.tool)
         if not await self._holder.send(running):
             return
@@ -255,7 +262,7 @@ class Runner:
         if as_task:
             params = self._asking(running, link, params)
         call = Call(call_id, "tools/call", params, settings.max_result_bytes)
-        command, body = await self._perform(site.upstream, link, call, running)
+        command, body = await self._perform(link, call, running, as_task=as_task)
         if isinstance(command, engine.Accept):
             if await self._holder.accept(running, command):
                 await self._follow(running, new=True)
@@ -290,17 +297,18 @@ class Runner:
         session = "" if running.pair.task is None else running.pair.task.session
         for backoff in _OPEN_BACKOFF_S:
             try:
-                return await upstream.open(running.ref.owner, capabilities, session)
+                return upstream.able(await upstream.open(running.ref.owner, capabilities, session))
             except NotSent as error:
                 if not error.again:
                     raise
             await asyncio.sleep(backoff)
-        return await upstream.open(running.ref.owner, capabilities, session)
+        return upstream.able(await upstream.open(running.ref.owner, capabilities, session))
 
-    async def _perform(self, upstream: Upstream, link: Link, call: Call, running: Held) -> tuple[Command, bytes]:
+    async def _perform(self, link: Link, call: Call, running: Held, *, as_task: bool) -> tuple[Command, bytes]:
         """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""
         running.performing = True
-        settings, _ = self._sites[running.ref.owner.upstream].policy.settings(running.operation.tool)
+        site = self._sites[running.ref.owner.upstream]
+        upstream, (settings, _) = site.upstream, site.policy.settings(running.operation.tool)
         on_request = self._questions.asker(running, link, settings.input_timeout_s)
         task = running.pair.task
         progress = listener(self._streams, running.ref, task)
@@ -312,6 +320,8 @@ class Runner:
             )
             if performing.done() and not running.input_expired:
                 return self._outcome(performing, running, link, call)
+            if as_task and not running.input_expired and await _soon(performing):
+                return self._outcome(performing, running, link, call)  # a task is cancelled by its own name
             await upstream.cancel(link, call)
             if running.input_expired:
                 return engine.InputExpired(), work.UNANSWERED
@@ -361,6 +371,12 @@ class Runner:
         if up is not self._store_up:
             self._store_up = up
             self._telemetry.store_changed(up=up, error=error)
+
+
+async def _soon(performing: "asyncio.Future[work.Response]") -> bool:
+    """Whether an upstream that makes tasks answers in a moment: it has been asked to stop before it has named one."""
+    await asyncio.wait({performing}, timeout=_NAMED_S)
+    return performing.done()
 
 
 def _refused_as_such(command: Command, body: bytes) -> bool:

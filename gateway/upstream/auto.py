@@ -71,6 +71,10 @@ class AutoUpstream:
         found = self.spoken if self._probing is None else (await _outcome(self._probing))[0]
         return await self._over(found or "", owner, capabilities, client)
 
+    def able(self, link: Link) -> Link:
+        """See the transports."""
+        return replace(self._of(link).able(link), spoken=link.spoken)
+
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:

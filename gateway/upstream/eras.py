@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from gateway.core.model import Owner
+from gateway.upstream.discovery import hello_of
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.modern import ModernUpstream, probe
 from gateway.upstream.once import Once
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, NotSpoken, OnNote, OnRequest
+from gateway.wire import theirs_2025, theirs_ext
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Response
 
@@ -46,6 +48,19 @@ class BothEras:
             if error.reason != "upstream_bad" or await self._speaks_modern() is modern:
                 raise
         return await self._open(owner, capabilities, client, modern=not modern)
+
+    def able(self, link: Link) -> Link:
+        """A server may have tasks in the modern era only: then work of legacy clients goes there, too."""
+        found = self._modern.found
+        if (
+            found is None
+            or link.version in MODERN_VERSIONS
+            or theirs_2025.offers(link.version, link.hello.capabilities)
+        ):
+            return link
+        if not theirs_ext.offers(found.version, found.capabilities):
+            return link
+        return Link(link.owner, found.version, None, link.capabilities, link.client, hello_of(found))
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None

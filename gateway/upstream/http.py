@@ -31,6 +31,8 @@ _NOT_SPOKEN: Final = frozenset({400, 404, 405})
 """What `initialize` is answered with by a server that speaks another transport, says the specification."""
 
 _MAX_PING_BYTES: Final = 65_536
+_LEFT_S: Final = 1.0
+"""How long a session is kept that its client has left and in which nothing goes on: it may be left to others then."""
 
 
 class HttpUpstream:
@@ -84,6 +86,10 @@ class HttpUpstream:
         if isinstance(outcome, NotSent):
             raise outcome.copy()
         return outcome
+
+    def able(self, link: Link) -> Link:
+        """What can be done in a session is the same in all of them."""
+        return link
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
@@ -164,9 +170,9 @@ class HttpUpstream:
         if self._toucher is not None:
             self._toucher.cancel()
             await asyncio.wait({self._toucher})
-        for link in self._links:
-            if not link.client:
-                self._let_go(link)
+        for link in [*(link for link in self._links if not link.client), *self._left]:
+            self._let_go(link)
+        self._left.clear()
         await asyncio.gather(*self._ending, *self._opening.values())
         await self._connections.close()
 
@@ -236,10 +242,11 @@ class HttpUpstream:
             with self._links.using(link):
                 yield
         finally:
-            self._end_left(link)
+            if link in self._left:
+                asyncio.get_running_loop().call_later(_LEFT_S, self._end_left, link)
 
     def _end_left(self, link: Link) -> None:
-        """Ends a session whose client has ended, when nothing goes on in it any more."""
+        """Ends a session whose client has ended, unless something goes on in it, or others have it now."""
         if link in self._left and link not in self._links.busy:
             self._left.discard(link)
             self._let_go(link)

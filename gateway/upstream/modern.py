@@ -88,6 +88,10 @@ class ModernUpstream:
             raise found.copy()
         return Link(owner, found.version, None, capabilities, client, hello_of(found))
 
+    def able(self, link: Link) -> Link:
+        """There are no sessions: what can be done can be done everywhere."""
+        return link
+
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:

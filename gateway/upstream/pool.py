@@ -71,6 +71,10 @@ class Pool(ABC):
         session.hold()
         return replace(session.link, capabilities=capabilities)
 
+    def able(self, link: Link) -> Link:
+        """What can be done in a session is the same in all of them."""
+        return link
+
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
     ) -> Response:

@@ -142,6 +142,9 @@ class Upstream(Protocol):
         With `client`, a session for that client session alone, the same on every replica, where the transport can.
         """
 
+    def able(self, link: Link) -> Link:
+        """Where work can become a task of the upstream's own: elsewhere than in this session, if only there."""
+
     def next_id(self) -> int:
         """An id for a request, used once."""
 

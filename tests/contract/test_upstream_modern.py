@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec import Raw
 from gateway.upstream import rounds as upstream_rounds
 from gateway.upstream import stdio as pool
 from gateway.upstream.port import Call, Link, OutcomeUnknown
-from gateway.wire import rounds
+from gateway.wire import rounds, theirs_ext
 from gateway.wire.jsonrpc import members, write
 from tests.contract.upstream_sites import MODERN_SITES, ModernSite
 from tests.fixtures_stdio.modern import CAPABILITIES, FORM, STATE, VERSION
@@ -164,7 +165,7 @@ async def test_a_server_that_never_ends_asking_is_given_up(site, link, monkeypat
 @pytest.mark.parametrize(
     "result",
     [
-        {"resultType": "task", "taskId": "x"},
+        {"resultType": "nobody asked for this"},
         {"resultType": 5},
         {"resultType": "input_required"},
         {"resultType": "input_required", "inputRequests": {}},
@@ -178,6 +179,29 @@ async def test_a_result_that_is_none_of_this_revision_ends_the_call(site, link, 
     with pytest.raises(OutcomeUnknown) as caught:
         await perform(site, link, "typed", accept, **result)
     assert caught.value.reason == "upstream_bad"
+
+
+@requirement("BR-3")
+async def test_a_task_of_the_server_is_what_a_call_may_be_answered_with(site, link):
+    made = {"resultType": "task", "taskId": "x", "status": "working"}
+    assert json.loads((await perform(site, link, "typed", accept, **made)).body) == made
+
+
+@requirement("BR-3")
+async def test_the_extension_is_declared_where_the_caller_does_and_beside_what_its_client_can(site, link):
+    await site.upstream.perform(link, call_of(site.upstream, "echo"))
+    call = call_of(site.upstream, "echo")
+    await site.upstream.perform(link, replace(call, params=theirs_ext.declaring(call.params)))
+    declared = [one["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] for one in calls(site)]
+    extension = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    assert declared == [{"elicitation": {}}, {"elicitation": {}, **extension}]
+
+
+@requirement("BR-3")
+async def test_tasks_belong_to_no_session(site, link):
+    with site.upstream.holding(link):
+        await site.upstream.reply(link, "1", ok=True, body=b"{}")
+    assert site.upstream.able(link) == link
 
 
 async def test_a_result_without_a_type_is_a_complete_one(site, link):

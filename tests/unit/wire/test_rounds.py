@@ -93,3 +93,10 @@ def test_a_refusal_says_what_was_refused(error, why):
     assert (found["code"], found["message"]) == (49902, f"the upstream needs n, which was refused: {why}")
     told = {"b": {"method": "n", "error": json.loads(error)}}
     assert found["data"] == {"reason": "input_refused", "retryable": False, "inputRequests": told}
+
+
+@requirement("BR-3")
+def test_only_calls_of_tools_are_answered_with_tasks():
+    answer = Response(b"1", ok=True, body=compact({"resultType": "task", "taskId": "x"}))
+    assert rounds.asked(answer, may_be_task=True) is None
+    assert isinstance(rounds.asked(answer), Reject)
