@@ -39,6 +39,7 @@ class Outbox:
         self._kept: asyncio.Queue[bytes] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
         self.begun = asyncio.Event()
+        self._over = False
         self._count = 0
         self._size = 0
         self.notes: asyncio.Queue[Outgoing] = asyncio.Queue()
@@ -51,6 +52,8 @@ class Outbox:
     async def begin(self) -> str:
         """The stream is opened; the id of its first event."""
         self.begun.set()
+        if self._over:  # the answer is there already, and was not streamed
+            return f"{self._name}.0"
         self._open()
         return f"{self._name}.0"
 
@@ -66,6 +69,7 @@ class Outbox:
 
     async def answer(self, message: bytes) -> str | None:
         """The last message, kept before it is written; the id of its event. None if nothing was streamed."""
+        self._over = True
         if self._writer is None:
             return None
         self._count += 1

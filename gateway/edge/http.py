@@ -96,6 +96,8 @@ class FrontDoor:
             raise
         except Exception as error:  # noqa: BLE001  # a client is told that it was our fault, and never in HTML
             self._telemetry.fault("request", error)
+            if request.transport is not None and request.writer.output_size > 0:
+                request.transport.close()  # its stream has begun: an end without an answer is all that is left
             answer = reply.refusal(id_of(inbound.intent), Reject("internal", "Internal error"), inbound.speech.era)
             return written(answer), answer
 

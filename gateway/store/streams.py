@@ -154,8 +154,11 @@ class StreamStore:
 
     async def keep_pin(self, owner: Owner, client: str, pin: bytes, idle_ms: int) -> bytes:
         """Keeps the upstream session of a client session, unless there is one; the one that counts."""
-        found = await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "GET", "PX", idle_ms)
-        return pin if found is None else bytes(found)
+        while await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "PX", idle_ms) is None:
+            found = await self.pin(owner, client, idle_ms)
+            if found is not None:
+                return found
+        return pin
 
     async def drop_pin(self, owner: Owner, client: str, pin: bytes) -> None:
         """Forgets the upstream session of a client session, unless another one has taken its place."""
