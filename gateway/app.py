@@ -29,13 +29,16 @@ from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.auto import AutoUpstream
+from gateway.upstream.eras import BothEras
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
+from gateway.upstream.modern import ModernUpstream
 from gateway.upstream.pool import Bounds
 from gateway.upstream.port import Upstream
 from gateway.upstream.process import Command
 from gateway.upstream.sse import SseUpstream
 from gateway.upstream.stdio import StdioUpstream
+from gateway.wire.errors import Era
 
 _EMBEDDED = "embedded:"
 _SHORT_S = 0.5
@@ -200,20 +203,29 @@ class Gateway:
         ids = itertools.count(secrets.randbits(_ID_BITS))
         if config.transport == "stdio":
             command = Command(config.command, self._base / (config.cwd or ""), self._resolved(config.env))
-            return StdioUpstream(command, Bounds(config.max_sessions, config.session_idle_s), self._telemetry)
+            era = None if config.era == "auto" else Era(config.era)
+            bounds = Bounds(config.max_sessions, config.session_idle_s)
+            return StdioUpstream(command, bounds, self._telemetry, era)
         if config.transport == "auto":
-            transports = {"streamable HTTP": self._http(config, pins, ids), "HTTP+SSE": self._sse(config, ids)}
+            transports = {"streamable HTTP": self._http(config, pins, ids)}
+            if config.era != "modern":
+                transports["HTTP+SSE"] = self._sse(config, ids)
             return AutoUpstream(transports, ids, self._telemetry)
         return self._sse(config, ids) if config.transport == "sse" else self._http(config, pins, ids)
 
     def _http(self, config: UpstreamConfig, pins: StoredPins, ids: Iterator[int]) -> Upstream:
-        return HttpUpstream(
-            self._connections(config),
+        connections = self._connections(config)
+        modern = ModernUpstream(connections, config.name, self._telemetry, lambda: next(ids))
+        if config.era == "modern":
+            return modern
+        legacy = HttpUpstream(
+            connections,
             pins,
             max_sessions=config.max_sessions,
             session_idle_s=config.session_idle_s,
             ids=ids,
         )
+        return legacy if config.era == "legacy" else BothEras(connections, legacy, modern)
 
     def _sse(self, config: UpstreamConfig, ids: Iterator[int]) -> Upstream:
         bounds = Bounds(config.max_sessions, config.session_idle_s)

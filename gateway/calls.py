@@ -1,6 +1,7 @@
 """`tools/call`: a task, a wait that may become a task, a bounded synchronous call, or a plain call."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from gateway.core.engine import Refused
 from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState
 from gateway.first import FIRST_S, MORE_S, InputFirst
 from gateway.forwarding import Forwarding, Passage
+from gateway.mirroring import Mirroring
 from gateway.outbox import Outbox
 from gateway.parked import Parked, Waiting
 from gateway.pending import Background, Pending
@@ -25,7 +27,7 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.port import NotSent
 from gateway.wire import asking, reply, tasks_2025, tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
-from gateway.wire.intent import MODERN_VERSIONS, TASKS_2025, CallTool, TaskAsk
+from gateway.wire.intent import TASKS_2025, CallTool, TaskAsk, era_of
 from gateway.wire.reply import Reply
 
 _GRACE_S: Final = 1.0
@@ -45,6 +47,7 @@ class Calls:
         background: Background,
         telemetry: Telemetry,
         cancel_grace_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._records = records
         self._forwarding = forwarding
@@ -55,6 +58,7 @@ class Calls:
         self._telemetry = telemetry
         self._grace_s = cancel_grace_s + _GRACE_S
         self._input_first = InputFirst(records)
+        self._mirroring = Mirroring(forwarding, clock)
 
     async def serve(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reply | Pending:
         """The answer to a `tools/call`. Raises StoreAway."""
@@ -62,6 +66,8 @@ class Calls:
         decision = endpoint.policy.decide(call.name, ask)
         scopes = decision.settings.create_scopes
         reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
+        if reject is None:
+            reject = await self._mirroring.refuses(endpoint, caller, call)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
         if decision.mode is Mode.PLAIN and not await self._may_be_asked(endpoint, caller):
@@ -74,7 +80,7 @@ class Calls:
             return False
         with suppress(NotSent):
             link = await endpoint.upstream.open(caller.owner, caller.capabilities)
-            return link.version not in MODERN_VERSIONS
+            return era_of(link.version) is Era.LEGACY
         return False
 
     async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
@@ -87,7 +93,7 @@ class Calls:
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
         hidden = decision.mode is not Mode.TASK or asks_first
-        arguments = work.forwarded(call.params)
+        arguments = work.forwarded(call.params, log_level=caller.speech.log_level if waits else None)
         asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
         task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):

@@ -23,14 +23,15 @@ from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Hello, Link, NotSent, OnNote, OutcomeUnknown
-from gateway.wire import jsonrpc, passing, reply
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown
+from gateway.wire import jsonrpc, passing, reply, rounds
 from gateway.wire.errors import Era, Reject
-from gateway.wire.intent import ClientAnswer, Speech
+from gateway.wire.intent import ClientAnswer, Speech, era_of
 from gateway.wire.jsonrpc import Members, Notification, Response
 from gateway.wire.reply import Reply
 
 _REMEMBERED: Final = 1000
+_UNASKED: Final = Reject("input_refused", "the upstream asked something, and nobody can be asked here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,14 @@ class Way:
     pause: Callable[[], Awaitable[None]] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What an upstream of this era answered."""
+
+    response: Response
+    era: Era
+
+
 class Forwarding:
     """Forwards, for one process."""
 
@@ -77,7 +86,7 @@ class Forwarding:
         self._telemetry = telemetry
         self._new_id = new_id
         self._running: dict[tuple[str, str], asyncio.Event] = {}
-        self._hellos: dict[tuple[str, str], Hello] = {}
+        self._met: dict[tuple[str, str, Era], Link] = {}
         self.questions = PlainQuestions(streams, wake, new_id)
         wake.on_cancel = self._nobody_waits
 
@@ -120,20 +129,31 @@ class Forwarding:
 
     async def fetch(self, endpoint: Endpoint, caller: Caller, passage: Passage) -> Response | Reject:
         """What the upstream answers, for requests that are answered with something made of it."""
-        return await self._exchange(endpoint, caller, passage, Way(None, asyncio.Event(), None))
+        answered = await self._exchange(endpoint, caller, passage, Way(None, asyncio.Event(), None))
+        if isinstance(answered, Reject):
+            return answered
+        return answered.response if rounds.asked(answered.response) is None else _UNASKED
 
-    async def hello(self, endpoint: Endpoint, caller: Caller) -> Hello | Reject:
-        """What the upstream said of itself; what it said last, if it cannot be reached now."""
-        key = (endpoint.name, caller.capabilities)
+    async def era(self, endpoint: Endpoint, caller: Caller) -> Era | Reject:
+        """In which era the upstream is spoken to for this caller."""
         try:
-            hello = (await _open(endpoint, caller)).hello
+            return era_of((await _open(endpoint, caller)).version)
         except NotSent as error:
             self._failed(endpoint, error.reason, str(error))
-            known = self._hellos.get(key)
+            return Reject(error.reason, str(error))
+
+    async def meet(self, endpoint: Endpoint, caller: Caller) -> Link | Reject:
+        """A session with what the upstream said of itself; with what it said last, if it cannot be reached now."""
+        key = (endpoint.name, caller.capabilities, caller.era)
+        try:
+            link = await _open(endpoint, caller)
+        except NotSent as error:
+            self._failed(endpoint, error.reason, str(error))
+            known = self._met.get(key)
             return Reject(error.reason, str(error)) if known is None else known
-        if len(self._hellos) < _REMEMBERED:
-            self._hellos[key] = hello
-        return hello
+        if key in self._met or len(self._met) < _REMEMBERED:
+            self._met[key] = link
+        return link
 
     async def tell(self, endpoint: Endpoint, caller: Caller, method: str, params: Members) -> None:
         """A notification of a legacy client, for its own upstream session."""
@@ -164,17 +184,14 @@ class Forwarding:
 
     async def _answer(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Reply:
         try:
-            response = await self._exchange(endpoint, caller, passage, way)
+            answered = await self._exchange(endpoint, caller, passage, way)
         except StoreAway:
             return reply.refusal(passage.id, store_away(), caller.era)
-        if isinstance(response, Reject):
-            return reply.refusal(passage.id, response, caller.era)
-        if not response.ok:
-            return reply.call_error(passage.id, response.body, caller.era)
-        body = passing.result(passage.method, response.body) if caller.era is Era.MODERN else response.body
-        return reply.result(passage.id, body)
+        if isinstance(answered, Reject):
+            return reply.refusal(passage.id, answered, caller.era)
+        return _told(passage, answered, caller.era)
 
-    async def _exchange(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
+    async def _exchange(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Answered | Reject:
         """Sends once; again only where nothing can have taken effect."""
         for last in (False, True):
             try:
@@ -189,24 +206,26 @@ class Forwarding:
                     return Reject("outcome_unknown" if passage.may_act else error.reason, str(error))
         raise AssertionError  # the last attempt always answers
 
-    async def _send(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Response | Reject:
+    async def _send(self, endpoint: Endpoint, caller: Caller, passage: Passage, way: Way) -> Answered | Reject:
         upstream = endpoint.upstream
         link = await _open(endpoint, caller)
-        call_id = upstream.next_id()
+        era, call_id = era_of(link.version), upstream.next_id()
         token = None if passage.progress_token is None else call_id
-        params = passing.params(passage.params, token)
+        level = caller.speech.log_level if era is Era.MODERN else None
+        own = era is caller.era is Era.MODERN  # what this client answers, the upstream itself has asked
+        params = passing.params(passage.params, token, answers=own, log_level=level)
         call = Call(call_id, passage.method, params, passage.max_bytes, way.pause)
         outbox, stop = way.outbox, way.stop
         ask = None
         if outbox is not None and caller.era is Era.LEGACY:
             ask = self.questions.asker(caller.owner, caller.capabilities, passage.timeout_s, outbox.put)
-        note = None if outbox is None else _relay(caller.speech, passage, outbox)
+        note = None if outbox is None else _relay(caller.speech, passage, outbox, era)
         performing = asyncio.ensure_future(upstream.perform(link, call, note, ask))
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({performing, stopping}, timeout=passage.timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if performing.done():
-                return performing.result()
+                return Answered(performing.result(), era)
             await upstream.cancel(link, call)
             if stop.is_set():
                 return Reject("cancelled", "The request was cancelled")
@@ -242,7 +261,20 @@ async def _ended(performing: "asyncio.Future[Response]") -> None:
         await performing
 
 
-def _relay(speech: Speech, passage: Passage, outbox: Outbox) -> OnNote:
+def _told(passage: Passage, answered: Answered, era: Era) -> Reply:
+    """What the client is told: within an era as it came, else as its own era writes it."""
+    response, modern = answered.response, answered.era is Era.MODERN
+    if not response.ok:
+        if modern and era is Era.MODERN:
+            return reply.passed_error(passage.id, response.body)
+        return reply.call_error(passage.id, response.body, era)
+    if era is Era.LEGACY:
+        return reply.result(passage.id, passing.legacy_result(response.body) if modern else response.body)
+    write = passing.modern_result if modern else passing.result
+    return reply.result(passage.id, write(passage.method, response.body))
+
+
+def _relay(speech: Speech, passage: Passage, outbox: Outbox, upstream: Era) -> OnNote:
     """What a client is told of an upstream's notifications: progress under its own token."""
 
     def relay(note: Notification) -> None:
@@ -251,7 +283,7 @@ def _relay(speech: Speech, passage: Passage, outbox: Outbox) -> OnNote:
             if passage.progress_token is None:
                 return
             params["progressToken"] = Raw(passage.progress_token)
-        elif not passing.may_hear(note, speech.era, speech.log_level):
+        elif not passing.may_hear(note, speech.era, speech.log_level, upstream=upstream):
             return
         outbox.put(jsonrpc.notification(note.method, params))
 

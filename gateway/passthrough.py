@@ -8,12 +8,14 @@ from gateway.callers import Caller, Endpoint
 from gateway.core.model import Principal
 from gateway.forwarding import Forwarding, Passage
 from gateway.pending import Background, Pending
+from gateway.remembering import SET, Remembering
 from gateway.store.port import Session, Store
+from gateway.store.streams import StreamStore
 from gateway.wire import intent as want
 from gateway.wire import passing, reply, tasks_2025, tools
 from gateway.wire.asking import session_capabilities
 from gateway.wire.errors import Era, Reject
-from gateway.wire.intent import LEGACY_VERSIONS, TASKS_2025, Intent, Speech
+from gateway.wire.intent import LEGACY_VERSIONS, TASKS_2025, Intent, Speech, era_of
 from gateway.wire.reply import Reply
 
 _SESSION_HEADER: Final = "Mcp-Session-Id"
@@ -25,6 +27,7 @@ class Passthrough:
     def __init__(
         self,
         store: Store,
+        streams: StreamStore,
         forwarding: Forwarding,
         background: Background,
         new_id: Callable[[], str],
@@ -33,6 +36,7 @@ class Passthrough:
     ) -> None:
         self._store = store
         self._forwarding = forwarding
+        self._remembering = Remembering(store, streams)
         self._background = background
         self._new_id = new_id
         self._lists_tasks = lists_tasks
@@ -48,16 +52,23 @@ class Passthrough:
                 answer = self._background.start(self._list_tools(endpoint, caller, intent), "list-tools")
                 return Pending(answer, lambda: _leave(answer))
             case want.Forward():
-                return self._forward(endpoint, caller, intent)
+                return await self._forward(endpoint, caller, intent)
             case want.Note() if caller.era is Era.LEGACY:
                 return await self._note(endpoint, caller, intent)
             case _:
                 return reply.ACCEPTED
 
-    def _forward(self, endpoint: Endpoint, caller: Caller, intent: want.Forward) -> Reply | Pending:
-        """What is neither a call of a tool nor about tasks is the upstream's to answer."""
-        if caller.era is Era.MODERN and intent.method not in passing.MODERN_METHODS:
-            return reply.refusal(intent.id, Reject("method", f"Method not found: {intent.method}"), Era.MODERN)
+    async def _forward(self, endpoint: Endpoint, caller: Caller, intent: want.Forward) -> Reply | Pending:
+        """What is neither a call of a tool nor about tasks is the upstream's to answer, where it can be in its era."""
+        modern = caller.era is Era.MODERN
+        if intent.method not in passing.MODERN_METHODS if modern else intent.method in SET:
+            era = await self._forwarding.era(endpoint, caller)
+            if isinstance(era, Reject):
+                return reply.refusal(intent.id, era, caller.era)
+            if modern and era is Era.LEGACY:  # BR-5
+                return reply.refusal(intent.id, Reject("method", f"Method not found: {intent.method}"), Era.MODERN)
+            if not modern and era is Era.MODERN:  # BR-4
+                return await self._remembering.serve(caller, intent)
         return self._forwarding.serve(endpoint, caller, self._passage(endpoint, intent))
 
     def _passage(self, endpoint: Endpoint, intent: want.Forward | want.ListTools) -> Passage:
@@ -86,10 +97,11 @@ class Passthrough:
         session_id, owner = self._new_id(), principal.owner_at(endpoint.name)
         session = Session(version, session_capabilities(intent.params.get("capabilities")))
         speech = Speech(Era.LEGACY, version, session_id)
-        hello = await self._forwarding.hello(endpoint, Caller(principal, owner, speech, version, session.capabilities))
-        if isinstance(hello, Reject):
-            return reply.refusal(intent.id, hello, Era.LEGACY)
-        capabilities = passing.capabilities(hello.capabilities, modern=False)
+        link = await self._forwarding.meet(endpoint, Caller(principal, owner, speech, version, session.capabilities))
+        if isinstance(link, Reject):
+            return reply.refusal(intent.id, link, Era.LEGACY)
+        hello = link.hello
+        capabilities = passing.capabilities(hello.capabilities, Era.LEGACY, era_of(link.version))
         if version == TASKS_2025 and "tools" in capabilities:
             capabilities["tasks"] = tasks_2025.capability(listing=self._lists_tasks)
         await self._store.open_session(owner, session_id, session)
@@ -98,10 +110,11 @@ class Passthrough:
 
     async def _discover(self, endpoint: Endpoint, caller: Caller, intent: want.Discover) -> Reply:
         """TX-CAP-1: the extension, and whatever else the upstream can do."""
-        hello = await self._forwarding.hello(endpoint, caller)
-        if isinstance(hello, Reject):
-            return reply.refusal(intent.id, hello, Era.MODERN)
-        return reply.result(intent.id, passing.discovered(hello.capabilities, hello.said))
+        link = await self._forwarding.meet(endpoint, caller)
+        if isinstance(link, Reject):
+            return reply.refusal(intent.id, link, Era.MODERN)
+        hello, era = link.hello, era_of(link.version)
+        return reply.result(intent.id, passing.discovered(hello.capabilities, hello.said, era))
 
     async def _list_tools(self, endpoint: Endpoint, caller: Caller, intent: want.ListTools) -> Reply:
         answer = await self._forwarding.fetch(endpoint, caller, self._passage(endpoint, intent))

@@ -25,6 +25,7 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.wire import work
 from gateway.wire.errors import Reject
+from gateway.wire.intent import era_of
 
 _TICK_S: Final = 0.5
 _RECHECK_S: Final = 10.0
@@ -229,7 +230,7 @@ class Runner:
         settings, _ = site.policy.settings(running.operation.tool)
         call_id = site.upstream.next_id()
         wants_progress = task is not None and task.progress_token is not None
-        params = work.call_params(running.arguments, call_id if wants_progress else None)
+        params = work.call_params(running.arguments, call_id if wants_progress else None, era=era_of(link.version))
         call = Call(call_id, "tools/call", params, settings.max_result_bytes)
         command, body = await self._perform(site.upstream, link, call, running)
         await self._holder.finish(running, command, body)
@@ -259,7 +260,7 @@ class Runner:
             await asyncio.wait(
                 {performing, stopping}, timeout=self._time_left(running.operation), return_when=asyncio.FIRST_COMPLETED
             )
-            if performing.done():
+            if performing.done() and not running.input_expired:
                 return self._outcome(performing, running)
             await upstream.cancel(link, call)
             if running.input_expired:
@@ -267,7 +268,9 @@ class Runner:
             if not stopping.done():
                 return engine.Overdue(), work.DEADLINE
             await asyncio.wait({performing}, timeout=self._limits.cancel_grace_s)
-            return self._outcome(performing, running) if performing.done() else (engine.GraceOver(), work.LOST)
+            if not performing.done() or isinstance(performing.exception(), OutcomeUnknown):
+                return engine.GraceOver(), work.LOST  # where closing its stream cancels a call, no answer can come
+            return self._outcome(performing, running)
         finally:
             stopping.cancel()
             performing.cancel()

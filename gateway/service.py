@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -57,11 +58,11 @@ class Service:
         self._records = records
         self._calls = calls
         self._forwarding = forwarding
-        self._passthrough = Passthrough(records.store, forwarding, background, new_id, lists_tasks=lists_tasks)
+        self._passthrough = Passthrough(records.store, streams, forwarding, background, new_id, lists_tasks=lists_tasks)
         self._streams = streams
         self._draining = asyncio.Event()
         self._legacy = LegacyStreams(records, streams, wake, background, new_id, self._draining)
-        self._hearing = Hearing(forwarding, forwarding.questions, telemetry)
+        self._hearing = Hearing(records.store, wake, forwarding, forwarding.questions, telemetry)
         self._listening = Listening(records, self._hearing, wake, background, self._draining, new_id)
         self._batches = Batches(background)
         self._telemetry = telemetry
@@ -144,6 +145,7 @@ class Service:
             if session is None:
                 return reply.refusal(want.id_of(intent), _no_session(), Era.LEGACY)
             version, capabilities = session.version, session.capabilities
+            speech = replace(speech, log_level=session.log_level)
         return await self._plain(endpoint, Caller(principal, owner, speech, version, capabilities), intent)
 
     async def _plain(self, endpoint: Endpoint, caller: Caller, intent: Intent) -> Reply | Pending:

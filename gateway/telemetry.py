@@ -151,6 +151,10 @@ class Telemetry:
         process = {} if pid is None else {"pid": pid}
         self.log.warning("upstream_no_mcp", upstream=upstream, **process, bytes=size)
 
+    def upstream_tool_unusable(self, *, upstream: str, tool: str, reason: str) -> None:
+        """A tool of a modern upstream is left out of its list: the specification forbids to use it."""
+        self.log.warning("upstream_tool_unusable", upstream=upstream, tool=tool, reason=reason)
+
     def refused(self, *, task_id: str, cause: str, verdict: str) -> None:
         """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""
         self.log.warning("write_refused", id=short(task_id), cause=cause, verdict=verdict)

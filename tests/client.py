@@ -10,7 +10,14 @@ import aiohttp
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-NAMED = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+NAMED = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
@@ -64,9 +71,9 @@ class Client:
             headers["Mcp-Name"] = str((params or {}).get(NAMED[method]))
         return body, headers
 
-    async def modern(self, method, params=None, **options) -> Answer:
-        body, headers = self.modern_request(method, params, **options)
-        return await self.post(body, headers)
+    async def modern(self, method, params=None, *, headers=None, **options) -> Answer:
+        body, known = self.modern_request(method, params, **options)
+        return await self.post(body, {**known, **(headers or {})})
 
     async def call(self, tool, arguments=None, **options) -> Answer:
         return await self.modern("tools/call", {"name": tool, "arguments": arguments or {}}, **options)

@@ -18,7 +18,7 @@ MODERN = "2026-07-28 basic"
 OWN = "ARCHITECTURE.md"
 
 _AUDIT = "log lines and metrics tell what happened and not to whom"
-_BRIDGE = "upstreams are called in revisions with a handshake, and only for tools"
+_BRIDGE = "tasks of an upstream are not used and not shown"
 _BUDGETS = "budgets other than concurrency are refused by `check` until they are enforced"
 
 
@@ -138,7 +138,7 @@ ENTRIES: dict[str, Entry] = {
     "TX-HTTP-7": Entry("streams are not buffered; closing one of a plain call cancels it upstream", MODERN_HTTP),
     # between the eras
     "BR-1": Entry("modern client, legacy upstream that asks during a plain call", OWN),
-    "BR-2": Entry("legacy client, modern upstream", OWN, _BRIDGE),
+    "BR-2": Entry("legacy client, modern upstream", OWN),
     "BR-3": Entry("upstreams with tasks of their own", OWN, _BRIDGE),
     "BR-4": Entry("what exists in one era only is mapped or refused", OWN),
     "BR-5": Entry("unknown methods pass between peers of one era", OWN),
@@ -157,6 +157,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-WAKE": Entry("a lost wake-up costs time and nothing else", OWN),
     "OWN-ADOPT": Entry("the embedded server outlives a killed gateway and is adopted by the next", OWN),
     "OWN-LIMITS": Entry("bad input gets the right error and changes nothing", OWN),
+    "OWN-ERA": Entry("the era of an upstream is found out once, and old servers are none the worse for it", OWN),
     "OWN-APART": Entry("no principal meets another one's process of a stdio upstream", OWN),
     "OWN-EXIT": Entry("a process that ends fails its calls at once and tells how it ended", OWN),
     "OWN-ORPHANS": Entry("whatever ends the gateway, nothing of the servers that it ran is left", OWN),

@@ -15,6 +15,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response
 
 SERVER = Path(__file__).parent / "fixtures_stdio" / "server.py"
+MODERN_SERVER = SERVER.with_name("modern.py")
 ALICE = Owner("issuer", "alice", "t", "reports")
 BOB = Owner("issuer", "bob", "t", "reports")
 
@@ -22,12 +23,13 @@ BOB = Owner("issuer", "bob", "t", "reports")
 class Stdio:
     """A folder in which servers write down what they see."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: Path = SERVER) -> None:
         self.folder = folder
+        self.server = server
         self.environment: dict[str, str] = {}
 
     def arguments(self, mode: str = "") -> list[str]:
-        return [sys.executable, "-S", str(SERVER), str(self.folder), mode]
+        return [sys.executable, "-S", str(self.server), str(self.folder), mode]
 
     def command(self, mode: str = "", **variables: str) -> Command:
         def resolved() -> dict[str, str]:

@@ -171,6 +171,7 @@ class Upstream(Section):
 
     name: str
     transport: Literal["streamable-http", "sse", "stdio", "auto"] = "streamable-http"
+    era: Literal["auto", "legacy", "modern"] = "auto"
     url: str | None = Field(default=None, validate_default=True)
     headers: Mapping[str, str] = Field(default_factory=dict)
     command: Many[str] = Field(default=(), validate_default=True)
@@ -204,6 +205,14 @@ class Upstream(Section):
             refuse([Finding(((),), "is missing")])
         if key not in mine and not unset:
             refuse([Finding(((),), f'has no effect with transport = "{transport}"')])
+        return value
+
+    @field_validator("era")
+    @classmethod
+    def _of_a_transport_that_has_it(cls, value: str, info: ValidationInfo) -> str:
+        """HTTP+SSE is older than the modern era."""
+        if value == "modern" and info.data.get("transport") == "sse":
+            refuse([Finding(((),), 'no server speaks it with transport = "sse"')])
         return value
 
     @field_validator("url")

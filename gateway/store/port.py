@@ -1,6 +1,6 @@
 """What the two loops ask of a store, in values. All times are the store's, in milliseconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -44,10 +44,15 @@ class Created(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A legacy session of a client."""
+    """A legacy session of a client.
+
+    `log_level` and `resources` are what the client has set, where its upstream knows no sessions.
+    """
 
     version: str
     capabilities: str = "{}"
+    log_level: str | None = None
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,11 @@ class Store(Protocol):
 
     async def read_session(self, owner: Owner, session_id: str) -> Session | None:
         """Finds a session and keeps it alive."""
+
+    async def change_session(
+        self, owner: Owner, session_id: str, change: Callable[[Session], Session]
+    ) -> Session | None:
+        """Changes a session, whoever else changes it at the same time; what became of it, None if it has ended."""
 
     async def end_session(self, owner: Owner, session_id: str) -> bool:
         """Forgets a session; whether there was one."""

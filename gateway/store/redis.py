@@ -32,7 +32,7 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append")
+_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "swap")
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
@@ -192,6 +192,18 @@ class RedisStore:
         """Finds a session and keeps it alive."""
         found = await self.call("GETEX", self.keys.session(owner, session_id), "PX", self._idle_ms)
         return None if found is None else codec.decode_session(found)
+
+    async def change_session(
+        self, owner: Owner, session_id: str, change: Callable[[Session], Session]
+    ) -> Session | None:
+        """Changes a session, whoever else changes it at the same time; what became of it, None if it has ended."""
+        key = self.keys.session(owner, session_id)
+        while (found := await self.call("GET", key)) is not None:
+            changed = change(codec.decode_session(found))
+            _, written = await self.run("swap", [key], [found, codec.encode(changed), self._idle_ms])
+            if written:
+                return changed
+        return None
 
     async def end_session(self, owner: Owner, session_id: str) -> bool:
         """Forgets a session; whether there was one."""

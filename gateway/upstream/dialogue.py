@@ -1,6 +1,7 @@
 """What a server says in the one stream of a session, brought to the calls that it concerns.
 
-Answers, notifications and questions come as they please; nothing tells which call a question belongs to.
+Answers, notifications and questions come as they please; nothing tells which call a question belongs to. A server of
+revision 2026-07-28 asks nothing in the middle, and marks what belongs to a subscription.
 """
 
 import asyncio
@@ -8,11 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Raw
+
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import Call, OnNote, OnRequest, OutcomeUnknown
 from gateway.wire import asking, jsonrpc
 from gateway.wire.errors import Reject
-from gateway.wire.jsonrpc import Notification, Request, Response
+from gateway.wire.jsonrpc import Members, Notification, Request, Response
+from gateway.wire.modern_client import LISTEN
+from gateway.wire.render import SUBSCRIPTION_ID
 
 SLACK_BYTES: Final = 65_536
 _LEAST_BYTES: Final = 1_048_576
@@ -29,6 +34,17 @@ class Waiting:
     questions: "set[asyncio.Task[None]]" = field(default_factory=set)
     concerned: bool = False
 
+    @property
+    def token(self) -> bytes | None:
+        """What its progress is reported under."""
+        token = _meta(self.call.params).get("progressToken")
+        return None if token is None else bytes(token)
+
+    def end(self, outcome: Response | OutcomeUnknown) -> None:
+        """Tells whoever waits, unless they know already."""
+        if not self.answer.done():
+            self.answer.set_result(outcome)
+
 
 @dataclass(frozen=True, slots=True)
 class Ears:
@@ -44,28 +60,38 @@ class Ears:
 
 
 class Dialogue:
-    """The calls under way in one session. `limit` bounds one message of the server: it grows with what calls allow."""
+    """The calls under way in one session. `limit` bounds one message of the server: it grows with what calls allow.
+
+    `modern`: everything is in each request, so the server asks nothing and has subscriptions.
+    """
 
     def __init__(self, ears: Ears, telemetry: Telemetry) -> None:
         self._ears = ears
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[bytes, Waiting] = {}
+        self._tokens: dict[bytes, Waiting] = {}
         self._open_ids: set[int] = set()
         self._questions: set[asyncio.Task[None]] = set()
         self.limit = _LEAST_BYTES
+        self.modern = False
 
     def begin(self, call: Call, on_note: OnNote | None, on_request: OnRequest | None) -> Waiting:
         """A call that is about to be sent."""
         waiting = Waiting(call, on_note, on_request, self._loop.create_future())
         self._waiting[str(call.id).encode()] = waiting
         self._open_ids.add(call.id)
+        if (token := waiting.token) is not None:
+            self._tokens[token] = waiting
         self.limit = max(self.limit, call.max_bytes + SLACK_BYTES)
         return waiting
 
     def part(self, waiting: Waiting) -> None:
         """The call is over for its caller. The server may still be told so, see `withdraw`."""
         del self._waiting[str(waiting.call.id).encode()]
+        token = waiting.token
+        if token is not None and self._tokens.get(token) is waiting:
+            del self._tokens[token]
         for question in waiting.questions:
             question.cancel()
 
@@ -80,7 +106,7 @@ class Dialogue:
         for question in self._questions:
             question.cancel()
         for waiting in self._waiting.values():
-            _settle(waiting, why)
+            waiting.end(why)
 
     def hear(self, text: bytes) -> None:
         """One message of the server, or what it took for one."""
@@ -97,12 +123,15 @@ class Dialogue:
     def _answered(self, response: Response) -> None:
         waiting = self._waiting.get(response.id)
         if waiting is not None:
-            _settle(waiting, response)
+            waiting.end(response)
         if response.id.isdigit():
             self._open_ids.discard(int(response.id))
 
     def _noted(self, note: Notification) -> None:
-        """Our callers use the id of their call as its progress token."""
+        ended = self._torn_down(note)
+        if ended is not None:
+            ended.end(OutcomeUnknown("upstream_down", "the upstream ended the subscription"))
+            return
         waiting = self._concerned(note)
         try:
             if waiting is None:
@@ -116,14 +145,27 @@ class Dialogue:
 
     def _concerned(self, note: Notification) -> Waiting | None:
         """The call that a notification belongs to, as far as can be told."""
+        if (subscribed := self._subscription(_meta(note.params).get(SUBSCRIPTION_ID))) is not None:
+            return subscribed
         if note.method == "notifications/progress":
-            token = jsonrpc.integer(note.params.get("progressToken"))
-            return self._waiting.get(str(token).encode())
-        if note.method == "notifications/message" and len(self._waiting) == 1:
-            return next(iter(self._waiting.values()))
+            return self._tokens.get(bytes(note.params.get("progressToken") or b""))
+        if note.method == "notifications/message":
+            calls = [waiting for waiting in self._waiting.values() if waiting.call.method != LISTEN]
+            return calls[0] if len(calls) == 1 else None
         return None
 
+    def _torn_down(self, note: Notification) -> Waiting | None:
+        """The subscription that a server ends in the middle."""
+        ends = note.method == "notifications/cancelled"
+        return self._subscription(note.params.get("requestId")) if ends else None
+
+    def _subscription(self, request_id: Raw | None) -> Waiting | None:
+        waiting = self._waiting.get(bytes(request_id)) if self.modern and request_id is not None else None
+        return waiting if waiting is not None and waiting.call.method == LISTEN else None
+
     def _asked(self, request: Request) -> None:
+        if self.modern:
+            return  # there are no such requests any more, and a client must not write answers
         if request.method == "ping":
             self._ears.say(jsonrpc.result(request.id, b"{}"))
             return
@@ -151,7 +193,7 @@ class Dialogue:
         """A banner is skipped. What carries the id of a call but is no answer ends that call, or it would hang."""
         waiting = self._meant_for(text)
         if waiting is not None:
-            _settle(waiting, OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
+            waiting.end(OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP"))
         else:
             self._ears.odd(len(text))
 
@@ -164,6 +206,5 @@ class Dialogue:
         return None if raw is None else self._waiting.get(bytes(raw))
 
 
-def _settle(waiting: Waiting, outcome: Response | OutcomeUnknown) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_result(outcome)
+def _meta(params: Members) -> Members:
+    return jsonrpc.members(params.get("_meta") or b"{}") or {}

@@ -6,8 +6,8 @@ under it in a way that looks the same whether the server acted or not.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import aiohttp
@@ -21,7 +21,7 @@ HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
 """What may have an effect goes over a connection that is used once."""
 TELL_S: Final = 2.0
 _ACCEPT: Final = "application/json, text/event-stream"
-_MAX_ERROR_BYTES: Final = 65_536
+MAX_ERROR_BYTES: Final = 65_536
 _MAX_LISTENED_BYTES: Final = 4_194_304
 _HTTP_OK: Final = 200
 _HTTP_ACCEPTED: Final = 202
@@ -64,9 +64,12 @@ class Connections:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         self._pooled: aiohttp.ClientSession | None = None
         self._single: aiohttp.ClientSession | None = None
+        self._closed = False
 
     def client(self, *, pooled: bool) -> aiohttp.ClientSession:
-        """Connections that are kept for later requests, or one that is used once."""
+        """Connections that are kept for later requests, or one that is used once. Raises NotSent after `close`."""
+        if self._closed:
+            raise NotSent("upstream_down", "the gateway is stopping", again=False)
         if pooled:
             if self._pooled is None:
                 self._pooled = _client(aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S), self._timeout)
@@ -85,6 +88,7 @@ class Connections:
 
     async def close(self) -> None:
         """Closes all."""
+        self._closed = True
         for client in (self._pooled, self._single):
             if client is not None:
                 await client.close()
@@ -103,16 +107,11 @@ class Exchange:
         body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
         client = self._connections.client(pooled=pooled)
         url, headers = self._connections.url, self._head(link, {"Content-Type": "application/json"})
-        try:
+        with faults():
             async with client.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 answer = await self._answer(response, link, call, on_note, on_request)
                 return answer, response.headers.get("Mcp-Session-Id")
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
-        except aiohttp.InvalidURL as error:
-            raise NotSent("upstream_down", "the upstream's URL is not valid", again=False) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise OutcomeUnknown("upstream_down", "the connection to the upstream was lost") from error
+        raise AssertionError  # faults are raised
 
     async def tell(self, link: Link, body: bytes) -> None:
         """Sends what needs no answer; failing to is no error."""
@@ -174,7 +173,7 @@ class Exchange:
         on_note, on_request = ears
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
-                message = _message(event)
+                message = message_of(event)
                 if isinstance(message, Notification):
                     on_note(message)
                 elif isinstance(message, Request):
@@ -188,15 +187,12 @@ class Exchange:
         on_note: OnNote | None,
         on_request: OnRequest | None,
     ) -> Response:
-        if response.status != _HTTP_OK:
-            return await failure(response, link, call)
-        if response.content_type == "application/json":
-            return _match(await _read(response, call.max_bytes), call)
-        if response.content_type != "text/event-stream":
-            raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
+        single = await single_answer(response, link, call)
+        if single is not None:
+            return single
         asked: set[asyncio.Task[None]] = set()
         try:
-            reader = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
+            reader = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
             answer = await self._read_stream(response, reader, link, call, (on_note, on_request), asked)
             return answer or await self._resumed(reader, link, call, (on_note, on_request), asked)
         except sse.TooLong:
@@ -217,7 +213,7 @@ class Exchange:
         on_note, on_request = ears
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
-                message = _message(event)
+                message = message_of(event)
                 if isinstance(message, Response) and message.id == str(call.id).encode():
                     return message
                 if isinstance(message, Notification) and on_note is not None:
@@ -238,7 +234,7 @@ class Exchange:
         last_id, retry_s, empty = reader.last_id, _retry_s(reader, _RETRY_S), 0
         while last_id is not None and link.session_id is not None and empty < _EMPTY_ATTEMPTS:
             await _pause(call, retry_s)
-            again = sse.Reader(call.max_bytes + _MAX_ERROR_BYTES)
+            again = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
             try:
                 async with self._get(link, last_id) as response:
                     if response.status != _HTTP_OK or response.content_type != "text/event-stream":
@@ -246,7 +242,7 @@ class Exchange:
                     answer = await self._read_stream(response, again, link, call, ears, asked)
                     if answer is not None:
                         return answer
-            except (aiohttp.ClientError, OSError, TimeoutError):
+            except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
                 pass  # asked for again, so often
             empty = empty + 1 if again.last_id in (None, last_id) else 0
             last_id, retry_s = again.last_id or last_id, _retry_s(again, retry_s)
@@ -310,20 +306,50 @@ def _retry_s(reader: sse.Reader, before_s: float) -> float:
     return before_s if reader.retry_ms is None else min(reader.retry_ms / 1000, _LONGEST_RETRY_S)
 
 
-def _message(event: sse.Event) -> jsonrpc.Message | None:
+@contextmanager
+def faults() -> Iterator[None]:
+    """What goes wrong with a connection, as one of the two things that there are. Raises NotSent or OutcomeUnknown."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
+    except aiohttp.InvalidURL as error:
+        raise NotSent("upstream_down", "the upstream's URL is not valid", again=False) from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise OutcomeUnknown("upstream_down", "the connection to the upstream was lost") from error
+
+
+def message_of(event: sse.Event) -> jsonrpc.Message | None:
+    """The message that an event brings."""
     message = jsonrpc.parse(event.data) if event.event == "message" else None
     return None if isinstance(message, Reject) else message
 
 
-async def failure(response: aiohttp.ClientResponse, link: Link, call: Call) -> Response:
+async def single_answer(response: aiohttp.ClientResponse, link: Link | None, call: Call) -> Response | None:
+    """The answer that is not a stream; None for a stream. `link` is None where there are no sessions.
+
+    Raises NotSent or OutcomeUnknown.
+    """
+    if response.status != _HTTP_OK:
+        return await failure(response, link, call)
+    if response.content_type == "application/json":
+        return _match(await _read(response, call.max_bytes), call)
+    if response.content_type != "text/event-stream":
+        raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
+    return None
+
+
+async def failure(response: aiohttp.ClientResponse, link: Link | None, call: Call) -> Response:
     """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
     status = response.status
-    if status == _HTTP_NOT_FOUND and link.session_id is not None:
+    if status == _HTTP_NOT_FOUND and link is not None and link.session_id is not None:
         raise SessionEnded
     if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
         raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}")
-    if link.version and response.content_type == "application/json":  # of a handshake the status tells more
-        message = jsonrpc.parse(await _read(response, _MAX_ERROR_BYTES) or b"")
+    if (
+        link is None or link.version
+    ) and response.content_type == "application/json":  # of a handshake the status tells more
+        message = jsonrpc.parse(await _read(response, MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
     raise Refused(status)

@@ -9,10 +9,11 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from gateway.core.model import Owner
+from gateway.upstream.greeting import Greet, handshake
 from gateway.upstream.handshake import initialize
 from gateway.upstream.links import Key, key_of
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
@@ -56,20 +57,19 @@ class Pool(ABC):
         A session in which something may be asked takes one call at a time, because nothing in a question tells which
         call it belongs to: further calls get sessions of their own, and wait for a turn when there may be no more.
         """
-        key = self._key(owner, capabilities, client)
-        session = self._free(key)
+        session = self._free(self._key(owner, capabilities, client))
         while session is None:
             try:
-                session = await self._start(key)
+                session = await self._start(self._key(owner, capabilities, client))
             except NotSent:
-                session = self._least_busy(key)
+                session = self._least_busy(self._key(owner, capabilities, client))
                 if session is None:
                     raise
                 break
-            if capabilities != NO_CAPABILITIES and not session.idle:
-                session = self._free(key)
+            if session.exclusive and not session.idle:
+                session = self._free(key_of(session.link))
         session.hold()
-        return session.link
+        return replace(session.link, capabilities=capabilities)
 
     async def perform(
         self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
@@ -113,11 +113,18 @@ class Pool(ABC):
         """Whose session it is."""
         return owner, capabilities, client
 
+    def _greeting(self, key: Key) -> Greet:
+        """How a session of this key is greeted."""
+        return handshake(initialize(self.next_id(), key[1]))
+
     async def _prepare(self, key: Key) -> None:  # noqa: B027  # most have nothing to wait for
         """Comes before a session is begun. Raises NotSent where none may be now."""
 
     def _failed(self, key: Key, why: str) -> None:  # noqa: B027  # most keep no account of it
         """A session could not be begun."""
+
+    def _begun(self, session: Session) -> None:  # noqa: B027  # likewise
+        """A session takes calls now."""
 
     def _lost(self, session: Session) -> None:  # noqa: B027  # likewise
         """A session ended by itself, maybe before it was there."""
@@ -125,7 +132,7 @@ class Pool(ABC):
     def _of(self, link: Link) -> Session | None:
         """The session of a link; a link of another process may bear the same id."""
         session = self._sessions.get(link.session_id or "")
-        return session if session is not None and key_of(session.link) == key_of(link) else None
+        return session if session is not None and session.serves(link) else None
 
     def _over(self) -> NotSent:
         return NotSent("upstream_down", f"{self.WHAT} has ended", again=True)
@@ -156,19 +163,27 @@ class Pool(ABC):
     async def _try(self, key: Key) -> Session | NotSent:
         try:
             await self._prepare(key)
+        except NotSent as error:
+            return error
+        outcome = await self._begin(key)
+        if isinstance(outcome, NotSent) and not outcome.busy:
+            self._failed(key, str(outcome))
+        return outcome
+
+    async def _begin(self, key: Key) -> Session | NotSent:
+        try:
             await self._make_room()
         except NotSent as error:
             return error
         owner, capabilities, client = key
-        link = Link(owner, "", self._name(), capabilities, client)
-        session = self._made(link)
-        self._sessions[link.session_id or ""] = session
+        session = self._made(Link(owner, "", self._name(), capabilities, client))
+        self._sessions[session.link.session_id or ""] = session
         try:
-            await session.begin(initialize(self.next_id(), capabilities))
+            await session.begin(self._greeting(key))
         except NotSent as error:
-            self._failed(key, str(error))
             return error
-        self._current.setdefault(key, []).append(session)
+        self._current.setdefault(key_of(session.link), []).append(session)
+        self._begun(session)
         return session
 
     async def _make_room(self) -> None:

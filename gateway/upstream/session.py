@@ -1,4 +1,4 @@
-"""One MCP session in which the server says everything in one stream: the handshake, calls, turns, use and disuse.
+"""One MCP session in which the server says everything in one stream: the greeting, calls, turns, use and disuse.
 
 How what is said gets there and back is for the classes that build on this one. Callers wait for futures, so one that
 is cancelled or fails leaves the others alone.
@@ -14,9 +14,12 @@ from typing import ClassVar, Final
 from gateway.telemetry import Telemetry
 from gateway.upstream.dialogue import Dialogue, Ears, Waiting
 from gateway.upstream.exchange import TOO_LARGE
-from gateway.upstream.handshake import HANDSHAKE_S, greeted
+from gateway.upstream.greeting import Greet
+from gateway.upstream.handshake import HANDSHAKE_S
+from gateway.upstream.links import key_of
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown
 from gateway.wire import jsonrpc
+from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, Response
 
 _HOLD_S: Final = 5.0
@@ -57,8 +60,6 @@ class Session(ABC):
             odd=self._odd,
         )
         self._dialogue = Dialogue(ears, telemetry)
-        # Where capabilities were declared a question must belong to a call, so there is one at a time.
-        self._exclusive = link.capabilities != NO_CAPABILITIES
         self._turn = asyncio.Lock()
         self._holds: deque[float] = deque()
         self._users = 0
@@ -94,12 +95,26 @@ class Session(ABC):
         """How many calls run on it or wait for their turn."""
         return self._users + len(self._holds)
 
-    async def begin(self, handshake: Call) -> None:
+    @property
+    def modern(self) -> bool:
+        """Whether it speaks a revision in which everything is in each request."""
+        return self.link.version in MODERN_VERSIONS
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it takes one call at a time: where capabilities were declared a question must belong to a call."""
+        return self.link.capabilities != NO_CAPABILITIES
+
+    def serves(self, link: Link) -> bool:
+        """Whether a link that bears its id is one of its own, and not of another process."""
+        return link.owner == self.link.owner if self.modern else key_of(link) == key_of(self.link)
+
+    async def begin(self, greet: Greet) -> None:
         """Returns when the session is there. Raises NotSent, and then the session ends."""
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 await self._reached()
-                answer = await self._exchange(handshake, None, None)
+                version, hello = await greet(lambda call: self._exchange(call, None, None))
         except TimeoutError:
             self.kill()
             message = f"{self.WHAT} did not complete the handshake within {HANDSHAKE_S:.0f} s"
@@ -108,13 +123,15 @@ class Session(ABC):
             self.kill()
             message = f"{error} (during the handshake)"
             raise NotSent(error.reason, message, again=error.reason == "upstream_down") from error
-        try:
-            version, hello = greeted(answer)
         except NotSent:
             self.kill()
             raise
         self.link = replace(self.link, version=version, hello=hello)
-        await _said(self._say(jsonrpc.notification("notifications/initialized", {})))
+        if self.modern:
+            self.link = replace(self.link, capabilities=NO_CAPABILITIES)  # each request declares its own
+            self._dialogue.modern = True
+        else:
+            await _said(self._say(jsonrpc.notification("notifications/initialized", {})))
         self.ready = True
         self._touch()
 
@@ -131,7 +148,7 @@ class Session(ABC):
         try:
             if not self.usable:
                 raise self._gone()
-            if not self._exclusive:
+            if not self.exclusive:
                 return await self._exchange(call, on_note, None)
             async with self._turn:
                 if not self.usable:
@@ -141,13 +158,20 @@ class Session(ABC):
             self._users -= 1
             self._touch()
 
+    async def subscribe(self, call: Call, on_note: OnNote) -> bool:
+        """Listens on a subscription until it ends. Whether the server took it. It keeps no session from ending."""
+        try:
+            return (await self._exchange(call, on_note, None)).ok
+        except (NotSent, OutcomeUnknown):
+            return True
+
     async def cancel(self, call: Call) -> None:
         """T25-CAN-3: tells the server once, and only of a request that it got and has not answered."""
         await _said(self._withdraw(call))
 
     async def tell(self, method: str, params: Members) -> None:
-        """Sends a notification of the client."""
-        if self.usable:
+        """Sends a notification of the client, in revisions that have them."""
+        if self.usable and not self.modern:
             await _said(self._say(jsonrpc.notification(method, params)))
 
     @abstractmethod
@@ -199,10 +223,14 @@ class Session(ABC):
         return answer
 
     def _left(self, call: Call) -> None:
-        """The server may go on and ask: what it asks must not be taken for a question of the next call."""
-        if self._exclusive and self.ready:
+        """Nobody waits for this call any more. In revisions with a handshake the server may go on and ask.
+
+        What it asks then must not be taken for a question of the next call.
+        """
+        if self.ready and (self.modern or self.exclusive):
             self._withdraw(call)
-            self._retire()
+            if not self.modern:
+                self._retire()
 
     def _withdraw(self, call: Call) -> "asyncio.Task[None] | None":
         if not self._dialogue.withdraw(call.id):

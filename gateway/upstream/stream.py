@@ -16,6 +16,7 @@ from gateway.telemetry import Telemetry
 from gateway.upstream import endpoint
 from gateway.upstream.dialogue import Waiting
 from gateway.upstream.exchange import HAS_EFFECT, TELL_S, TOO_LARGE, Connections, SessionEnded, failure
+from gateway.upstream.greeting import Greet
 from gateway.upstream.port import Call, Link, NotSent, NotSpoken, OutcomeUnknown
 from gateway.upstream.session import Hooks, Session
 from gateway.wire import sse
@@ -64,10 +65,10 @@ class Stream(Session):
             self._listeners -= 1
             self._touch()
 
-    async def begin(self, handshake: Call) -> None:
+    async def begin(self, greet: Greet) -> None:
         """Returns when the session is there. Raises NotSent, and then the session ends."""
         try:
-            await super().begin(handshake)
+            await super().begin(greet)
         except NotSent:
             self.kill()
             raise

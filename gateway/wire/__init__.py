@@ -6,5 +6,6 @@ classify   headers and body to an era and an intent, or a rejection
 intent     what a requestor can want
 tasks_2025, tasks_ext   how each dialect writes a record
 tools      what each era sees of a tool list
+modern_client, mirrored, rounds   what is said to an upstream of the modern era, and read from it
 errors     the one table of refusals
 """

@@ -29,8 +29,9 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 SESSION_HEADER: Final = "mcp-session-id"
+PARAMETER_HEADER: Final = "mcp-param-"
 
-_NAMED: Final[Mapping[str, str]] = {
+NAMED: Final[Mapping[str, str]] = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -136,7 +137,10 @@ def _modern(headers: Headers | None, message: Message, meta: Members) -> Inbound
     declares = _declares_tasks(meta)
     capabilities = declarable(meta[CLIENT_CAPABILITIES_META_KEY])
     level = text(meta.get(LOG_LEVEL_META_KEY))
-    speech = Speech(Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level)
+    told = None if headers is None else {name: headers[name] for name in headers if name.startswith(PARAMETER_HEADER)}
+    speech = Speech(
+        Era.MODERN, version, declares_tasks=declares, capabilities=capabilities, log_level=level, parameters=told
+    )
     intent = _intent(_MODERN_METHODS, message)
     needed = message.method in _MAY_OMIT_NAME or (isinstance(intent, want.Listen) and intent.task_ids is not None)
     if needed and not declares:
@@ -169,7 +173,7 @@ def _header_mismatch(headers: Headers, message: Request, meta: Members) -> Rejec
     for name, value in expected.items():
         if _first(headers, name) is None or _first(headers, name) != value:
             return Reject("headers", f"Header mismatch: {name} does not equal the body's value")
-    parameter = _NAMED.get(message.method)
+    parameter = NAMED.get(message.method)
     if parameter is None:
         return None
     named = text(message.params.get(parameter))

@@ -26,6 +26,15 @@ _RESERVED: Final = range(-32099, -32019)
 """Codes that only the modern revisions themselves may give a meaning; -32042 of 2025-11-25 is among them."""
 
 
+MEANT: Final[Mapping[int, int]] = {
+    HEADER_MISMATCH: 400,
+    MISSING_REQUIRED_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_PROTOCOL_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+"""Codes to which the modern revisions give an HTTP status of their own."""
+
+
 class Era(Enum):
     """Which family of revisions a request speaks: with a handshake and sessions, or with everything in each request."""
 
@@ -67,6 +76,7 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "deadline": _Row(50401, 50401),
     "expired_input": _Row(50402, 50402),
     "cancelled": _Row(49901, 49901),
+    "input_refused": _Row(49902, 49902),
     "upstream_down": _Row(50201, 50201, retryable=True),
     "upstream_bad": _Row(50202, 50202),
     "internal": _Row(INTERNAL_ERROR, INTERNAL_ERROR),

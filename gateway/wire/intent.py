@@ -1,5 +1,6 @@
 """What a requestor can want, whatever the era and dialect in which it said so."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -19,7 +20,8 @@ class Speech:
     """How a request speaks. `session` is None in the modern era and before a handshake.
 
     `capabilities` is what a modern client can be asked, as JSON text; of a legacy client its session knows. `log_level`
-    is from which level on a modern request wants to be told log messages; None means none.
+    is from which level on a modern request wants to be told log messages; None means none. `parameters` are the headers
+    that repeat arguments of a modern call, by their lower-case names; None where there are no headers.
     """
 
     era: Era
@@ -28,6 +30,7 @@ class Speech:
     declares_tasks: bool = False
     capabilities: str = "{}"
     log_level: str | None = None
+    parameters: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,11 @@ Intent: TypeAlias = (
     | Note
     | Refuse
 )
+
+
+def era_of(version: str) -> Era:
+    """The era of a revision."""
+    return Era.MODERN if version in MODERN_VERSIONS else Era.LEGACY
 
 
 def id_of(intent: Intent) -> bytes | None:

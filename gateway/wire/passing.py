@@ -26,6 +26,7 @@ CHANGES_NOTHING: Final = LISTS_AND_READS | {"completion/complete", "ping"}
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 BETWEEN: Final = frozenset({"notifications/tasks/status", "notifications/tasks", "notifications/cancelled"})
 """Notifications that are about the conversation between this gateway and the upstream."""
+LEVELS: Final = frozenset(_LEVELS)
 
 CHANGED: Final[Mapping[str, str]] = {
     "notifications/tools/list_changed": "toolsListChanged",
@@ -52,9 +53,33 @@ def _is_true(raw: Raw | None, name: str) -> bool:
     return found is not None and bytes(found) == b"true"
 
 
-def params(given: Members, progress_token: int | None) -> Members:
-    """The parameters of a request as the upstream gets them, with a progress token of our own where one is wanted."""
-    return work.call_params(work.forwarded(given), progress_token)
+def params(
+    given: Members, progress_token: int | None, *, answers: bool = False, log_level: str | None = None
+) -> Members:
+    """The parameters of a request as the upstream gets them, with a progress token of our own where one is wanted.
+
+    `answers` and `log_level`: see `work.forwarded`.
+    """
+    return work.call_params(work.forwarded(given, answers=answers, log_level=log_level), progress_token)
+
+
+def legacy_result(body: bytes) -> bytes:
+    """BR-2: a result of a modern upstream as revisions with a handshake write it; any other as it came."""
+    if b'"resultType"' not in body:
+        return body
+    given: Members = members(body) or {}
+    if given.pop("resultType", None) is None:
+        return body
+    return write({name: value for name, value in given.items() if name not in CACHE})
+
+
+def modern_result(method: str, body: bytes) -> bytes:
+    """A result of a modern upstream for a modern client: as it came, unless it lacks what each one has (TX-HTTP-5)."""
+    given: Members = members(body) or {}
+    kind = text(given["resultType"]) if "resultType" in given else "complete"
+    needed = CACHE if method in LISTS_AND_READS and kind == "complete" else {}
+    missing = {name: value for name, value in {"resultType": kind, **needed}.items() if name not in given}
+    return write({**given, **missing}) if missing else body
 
 
 def result(method: str, body: bytes) -> bytes:
@@ -65,12 +90,15 @@ def result(method: str, body: bytes) -> bytes:
     return tasks_ext.plain_result(write({**given, **CACHE}))
 
 
-def may_hear(note: Notification, era: Era, log_level: str | None) -> bool:
-    """Whether a client is told: in the modern era a request says from which level on it wants log messages."""
+def may_hear(note: Notification, era: Era, log_level: str | None, *, upstream: Era = Era.LEGACY) -> bool:
+    """Whether a client is told: in the modern era a request says from which level on it wants log messages.
+
+    What else there may be on the stream of a modern request, a modern upstream knows.
+    """
     if note.method in BETWEEN:
         return False
     if era is Era.LEGACY or note.method != "notifications/message":
-        return era is Era.LEGACY
+        return era is Era.LEGACY or upstream is Era.MODERN
     return log_level is not None and level(text(note.params.get("level"))) >= level(log_level)
 
 
@@ -79,11 +107,15 @@ def level(name: str | None) -> int:
     return _LEVELS.index(name) if name in _LEVELS else len(_LEVELS)
 
 
-def capabilities(told: bytes, *, modern: bool) -> dict[str, object]:
+def capabilities(told: bytes, client: Era, upstream: Era) -> dict[str, object]:
     """What an upstream can do, as a client of an era is told it; tasks of the upstream's own are not the client's."""
     known: Mapping[str, object] = members(told) or {}
-    hidden = {"tasks", "logging"} if modern else {"tasks"}
-    return {name: value for name, value in known.items() if name not in hidden}
+    hidden = {"tasks", "logging"} if client is Era.MODERN and upstream is Era.LEGACY else {"tasks"}
+    shown = {name: value for name, value in known.items() if name not in hidden}
+    extensions = _object(known.get("extensions"))
+    if TASKS_EXTENSION in extensions:
+        shown["extensions"] = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
+    return shown
 
 
 def introduced(said: Mapping[str, bytes | None], own: Mapping[str, object]) -> bytes:
@@ -92,11 +124,11 @@ def introduced(said: Mapping[str, bytes | None], own: Mapping[str, object]) -> b
     return write({**own, "serverInfo": SERVER_INFO, **spoken})
 
 
-def discovered(told: bytes, said: Mapping[str, bytes | None]) -> bytes:
+def discovered(told: bytes, said: Mapping[str, bytes | None], upstream: Era) -> bytes:
     """TX-CAP-1: the result of `server/discover`."""
-    known = capabilities(told, modern=True)
-    extensions: Mapping[str, object] = _object(known.get("extensions"))
-    shown = {**known, "extensions": {**extensions, TASKS_EXTENSION: {}}}
+    known = capabilities(told, Era.MODERN, upstream)
+    extensions = {**_object((members(told) or {}).get("extensions")), TASKS_EXTENSION: {}}
+    shown = {**known, "extensions": extensions}
     result = {"resultType": "complete", "supportedVersions": MODERN_VERSIONS, "capabilities": shown}
     instructions = said.get("instructions")
     spoken = {} if instructions is None else {"instructions": Raw(instructions)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.wire import jsonrpc, tasks_ext
-from gateway.wire.errors import Era, Reject
+from gateway.wire.errors import MEANT, Era, Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,21 @@ def result(request_id: bytes, body: bytes, headers: Mapping[str, str] | None = N
 
 
 def call_result(request_id: bytes, body: bytes, era: Era) -> Reply:
-    """The result of a plain call, as the era writes it."""
+    """The result of a call of a tool, as the era writes it."""
     return result(request_id, tasks_ext.plain_result(body) if era is Era.MODERN else body)
 
 
 def call_error(request_id: bytes, body: bytes, era: Era) -> Reply:
     """An upstream's JSON-RPC error: code, message and data as they are, but for codes a modern client must not see."""
     return Reply(200, jsonrpc.error(request_id, tasks_ext.error(body) if era is Era.MODERN else body), reason="error")
+
+
+def passed_error(request_id: bytes, body: bytes) -> Reply:
+    """An error of a modern upstream for a modern client: what their revision gives a meaning stays, with its status."""
+    status = MEANT.get(jsonrpc.integer((jsonrpc.members(body) or {}).get("code")) or 0)
+    if status is None:
+        return call_error(request_id, body, Era.MODERN)
+    return Reply(status, jsonrpc.error(request_id, body), reason="error")
 
 
 def refusal(request_id: bytes | None, reject: Reject, era: Era, *, status: int | None = None) -> Reply:

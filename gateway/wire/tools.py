@@ -16,9 +16,10 @@ _EXECUTION: Final = "execution"
 def legacy_list(body: bytes, version: str, support: Support) -> bytes:
     """T25-CAP-3, T25-CAP-4: `execution.taskSupport` as the policy says, in the one revision that knows it.
 
-    A tool of which `support` gives None is shown without: it may be a task all the same.
+    A tool of which `support` gives None is shown without: it may be a task all the same. What a modern upstream says
+    of the list itself stays behind.
     """
-    result: Members = members(body) or {}
+    result: Members = members(passing.legacy_result(body)) or {}
     shown = support if version == TASKS_2025 else None
     return write({**result, "tools": _each(result, shown)})
 

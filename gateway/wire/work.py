@@ -39,33 +39,46 @@ def failure(reject: Reject) -> bytes:
     return reject.body(Era.MODERN)
 
 
-_OURS: Final = frozenset({"task", "_meta", "inputResponses", "requestState"})
+_OURS: Final = frozenset({"task", "_meta"})
+_ANSWERS: Final = frozenset({"inputResponses", "requestState"})
 DEADLINE: Final = failure(Reject("deadline", DEADLINE_MESSAGE))
 UNANSWERED: Final = failure(Reject("expired_input", UNANSWERED_MESSAGE))
 LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
 
 
-def forwarded(params: Mapping[str, Raw], progress_token: object = None) -> bytes:
+def forwarded(
+    params: Mapping[str, Raw], progress_token: object = None, *, answers: bool = False, log_level: str | None = None
+) -> bytes:
     """The parameters of a call as the upstream gets them: without what is between the client and this gateway.
 
     `params.task`, answers to our own questions, the modern era's declarations and the client's progress token stay
-    here; everything else passes, unknown members included.
+    here; everything else passes, unknown members included. `answers` tells that the upstream itself has asked,
+    `log_level` is from which level on it may be told of log messages.
     """
-    passed = {name: value for name, value in params.items() if name not in _OURS}
+    ours = _OURS if answers else _OURS | _ANSWERS
+    passed = {name: value for name, value in params.items() if name not in ours}
     meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
     kept: dict[str, object] = {name: value for name, value in meta.items() if name not in _BETWEEN_PEERS}
     if progress_token is not None:
         kept["progressToken"] = progress_token
+    if log_level is not None:
+        kept[LOG_LEVEL_META_KEY] = log_level
     return write({**passed, "_meta": kept} if kept else passed)
 
 
-def call_params(stored: bytes, progress_token: int | None = None) -> Members:
-    """Stored parameters, ready to be sent; with a progress token of our own where progress is wanted."""
+def call_params(stored: bytes, progress_token: int | None = None, *, era: Era = Era.MODERN) -> Members:
+    """Stored parameters, ready to be sent; with a progress token of our own where progress is wanted.
+
+    `era` is the upstream's: a log level is a part of requests in the modern one only.
+    """
     params: Members = members(stored) or {}
+    meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
+    level = meta.pop(LOG_LEVEL_META_KEY, None) if era is Era.LEGACY else None
     if progress_token is not None:
-        meta: Members = members(params["_meta"]) or {} if "_meta" in params else {}
         meta["progressToken"] = Raw(write(progress_token))
-        params["_meta"] = Raw(write(meta))
+    if progress_token is None and level is None:
+        return params
+    params["_meta"] = Raw(write(meta))
     return params
 
 

@@ -1,5 +1,6 @@
 """What every store must do, on every server that is here."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -174,6 +175,18 @@ class TestSessions:
         await store.open_session(OWNER, "s" * 32, Session("2025-11-25"))
         assert await store.read_session(OTHER, "s" * 32) is None
         assert not await store.end_session(OTHER, "s" * 32)
+
+    async def test_changes_are_made_one_after_the_other_and_to_what_is_there_only(self, store):
+        await store.open_session(OWNER, "s" * 32, Session("2025-11-25"))
+
+        def with_(uri):
+            return lambda session: replace(session, resources=(*session.resources, uri))
+
+        await asyncio.gather(*(store.change_session(OWNER, "s" * 32, with_(str(number))) for number in range(10)))
+        found = await store.read_session(OWNER, "s" * 32)
+        assert sorted(found.resources) == [str(number) for number in range(10)]
+        assert await store.change_session(OTHER, "s" * 32, with_("x")) is None
+        assert await store.read_session(OWNER, "s" * 32) == found
 
     async def test_can_be_ended_once(self, store):
         await store.open_session(OWNER, "s" * 32, Session("2025-11-25"))

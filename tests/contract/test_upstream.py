@@ -1,236 +1,31 @@
 """What every upstream must do, whatever the transport: the same behaviours, each with a real server behind it."""
 
 import asyncio
-import itertools
 import json
-import sys
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Self
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from aiohttp import web
 
-from gateway.app import new_id
-from gateway.telemetry import Telemetry
-from gateway.upstream.auto import AutoUpstream
-from gateway.upstream.exchange import Connections
-from gateway.upstream.http import HttpUpstream
-from gateway.upstream.pool import Bounds
-from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
-from gateway.upstream.process import Command
-from gateway.upstream.sse import SseUpstream
-from gateway.upstream.stdio import StdioUpstream
-from gateway.wire.intent import LEGACY_VERSIONS
+from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown
+from gateway.wire.intent import LEGACY_VERSIONS, MODERN_VERSIONS
 from gateway.wire.jsonrpc import Response
+from tests.contract.upstream_sites import HANDSHAKE_SITES, SITES, HandshakeSite, Site
+from tests.fixtures_stdio import modern
 from tests.requirements import requirement
-from tests.sse_server import SseServer
-from tests.stdio_server import ALICE, BOB, Stdio, call_of, text_of
-from tests.upstream_server import ODD, UpstreamServer, answer, event, stream
-
-BOUNDS = Bounds(sessions=10, idle_s=600)
-
-
-class HttpSite:
-    """A server over HTTP."""
-
-    def __init__(self, _: object) -> None:
-        self.server = UpstreamServer()
-        self.upstream: Upstream
-
-    async def __aenter__(self) -> Self:
-        await self.server.__aenter__()
-        self.upstream = self.over(self.server.url)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.server.close_gates()
-        await self.upstream.close()
-        await self.server.__aexit__()
-
-    @property
-    def seen(self) -> list[dict[str, Any]]:
-        return self.server.seen
-
-    def open(self, gate: str) -> None:
-        self.server.open(gate)
-
-    async def until(self, condition) -> None:
-        await self.server.until(condition)
-
-    def chatter(self) -> str:
-        """The name of a tool that says what nobody asked for before it answers."""
-
-        async def chatter(request, message):
-            response = await stream(request)
-            await event(response, {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-            await event(response, {"jsonrpc": "2.0", "method": "notifications/unheard-of", "params": {"x": 1}})
-            await event(response, {"jsonrpc": "2.0", "id": 999_999, "result": {}})
-            told = {"content": [{"type": "text", "text": "done"}]}
-            await event(response, {"jsonrpc": "2.0", "id": message["id"], "result": told})
-            return response
-
-        self.server.fault = chatter
-        return "chatter"
-
-    def dying(self) -> str:
-        """The name of a tool in whose calls the server dies."""
-
-        async def cut(request, _):
-            request.transport.abort()
-            return web.Response()
-
-        self.server.fault = cut
-        return "die"
-
-    def huge(self) -> str:
-        async def huge(_, message):
-            return answer(message, {"content": [{"type": "text", "text": "x" * 20_000}]})
-
-        self.server.fault = huge
-        return "huge"
-
-    def nonsense(self) -> str:
-        async def nonsense(_, message):
-            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": 5})
-
-        self.server.fault = nonsense
-        return "nonsense"
-
-    def asking(self) -> str:
-        """The name of a tool that asks something, and tells what it heard."""
-
-        async def asking(request, message):
-            response = await stream(request)
-            await event(response, {"jsonrpc": "2.0", "id": "q9", "method": "elicitation/create", "params": {"n": 1}})
-            await self.server.until(lambda: any(one.get("id") == "q9" for one in self.seen))
-            (heard,) = [one for one in self.seen if one.get("id") == "q9"]
-            told = {"content": [{"type": "text", "text": json.dumps(heard)}]}
-            await event(response, {"jsonrpc": "2.0", "id": message["id"], "result": told})
-            return response
-
-        self.server.fault = asking
-        return "asking"
-
-    def bounded(self, sessions: int) -> Upstream:
-        """The same server with no more than so many sessions."""
-        return self.over(self.server.url, sessions)
-
-    def absent(self) -> Upstream:
-        """An upstream with nothing behind it."""
-        return self.over("http://127.0.0.1:9/mcp")
-
-    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
-        """How this transport speaks to a URL."""
-        return over_http(url, sessions)
-
-
-class SseSite(HttpSite):
-    """A server over HTTP+SSE."""
-
-    def __init__(self, folder: object) -> None:
-        super().__init__(folder)
-        self.server: SseServer = SseServer()
-
-    def dying(self) -> str:
-        async def cut(*_):
-            self.server.cut()
-            return web.Response()
-
-        self.server.fault = cut
-        return "die"
-
-    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
-        return over_sse(url, sessions)
-
-
-class FoundHttpSite(HttpSite):
-    """A server over HTTP of which only the URL is known."""
-
-    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
-        return found_out(url, sessions)
-
-
-class FoundSseSite(SseSite):
-    """A server over HTTP+SSE of which only the URL is known."""
-
-    def over(self, url: str, sessions: int = BOUNDS.sessions) -> Upstream:
-        return found_out(url, sessions)
-
-
-class StdioSite:
-    """A server over standard streams."""
-
-    def __init__(self, folder) -> None:
-        self.server = Stdio(folder)
-        self.upstream: Upstream
-
-    async def __aenter__(self) -> Self:
-        self.upstream = StdioUpstream(self.server.command(), BOUNDS, Telemetry(sys.stderr))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.upstream.close()
-
-    @property
-    def seen(self) -> list[dict[str, Any]]:
-        return self.server.seen
-
-    def open(self, gate: str) -> None:
-        self.server.open(gate)
-
-    async def until(self, condition) -> None:
-        await self.server.until(condition)
-
-    def chatter(self) -> str:
-        return "chatter"
-
-    def dying(self) -> str:
-        return "exit"
-
-    def huge(self) -> str:
-        return "huge"
-
-    def nonsense(self) -> str:
-        return "garbage"
-
-    def asking(self) -> str:
-        return "question"
-
-    def bounded(self, sessions: int) -> Upstream:
-        return StdioUpstream(self.server.command(), Bounds(sessions, BOUNDS.idle_s), Telemetry(sys.stderr))
-
-    def absent(self) -> Upstream:
-        command = Command(["/no/such/program"], self.server.folder, dict)
-        return StdioUpstream(command, BOUNDS, Telemetry(sys.stderr))
-
-
-def over_http(url: str, sessions: int, ids: Iterator[int] | None = None) -> HttpUpstream:
-    return HttpUpstream(Connections(url, dict, 1), max_sessions=sessions, session_idle_s=BOUNDS.idle_s, ids=ids)
-
-
-def over_sse(url: str, sessions: int, ids: Iterator[int] | None = None) -> SseUpstream:
-    bounds = Bounds(sessions, BOUNDS.idle_s)
-    return SseUpstream(Connections(url, dict, 1), bounds, Telemetry(sys.stderr), new_id, ids=ids)
-
-
-def found_out(url: str, sessions: int) -> AutoUpstream:
-    ids = itertools.count(1)
-    transports = {"http": over_http(url, sessions, ids), "sse": over_sse(url, sessions, ids)}
-    return AutoUpstream(transports, ids, Telemetry(sys.stderr))
-
-
-Site = HttpSite | StdioSite
-SITES = {
-    "http": HttpSite,
-    "sse": SseSite,
-    "stdio": StdioSite,
-    "auto-http": FoundHttpSite,
-    "auto-sse": FoundSseSite,
-}
+from tests.stdio_server import ALICE, BOB, call_of, text_of
+from tests.upstream_server import ODD
 
 
 @pytest.fixture(params=SITES.values(), ids=SITES)
 async def site(request, tmp_path) -> AsyncIterator[Site]:
+    async with request.param(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=HANDSHAKE_SITES.values(), ids=HANDSHAKE_SITES)
+async def handshake(request, tmp_path) -> AsyncIterator[HandshakeSite]:
+    """A server with sessions."""
     async with request.param(tmp_path) as made:
         yield made
 
@@ -248,38 +43,43 @@ def sent(site: Site, method: str) -> list[dict[str, Any]]:
     return [message for message in site.seen if message.get("method") == method]
 
 
-async def test_the_handshake_comes_first_and_once(site, link):
+async def test_the_handshake_comes_first_and_once(handshake):
+    link = await handshake.upstream.open(ALICE)
     assert (link.owner, link.version, link.capabilities) == (ALICE, "2025-06-18", "{}")
-    assert await site.upstream.open(ALICE) == link
-    await site.until(lambda: sent(site, "notifications/initialized"))
-    (initialize,) = sent(site, "initialize")
+    assert await handshake.upstream.open(ALICE) == link
+    await handshake.until(lambda: sent(handshake, "notifications/initialized"))
+    (initialize,) = sent(handshake, "initialize")
     assert initialize["params"]["protocolVersion"] == LEGACY_VERSIONS[0]
     assert initialize["params"]["capabilities"] == {}
-    assert [message["method"] for message in site.seen] == ["initialize", "notifications/initialized"]
+    after = [message["method"] for message in handshake.seen if message["method"] != "server/discover"]
+    assert after == ["initialize", "notifications/initialized"]
 
 
-async def test_callers_that_come_together_share_one_handshake(site):
-    links = await asyncio.gather(*(site.upstream.open(ALICE) for _ in range(10)))
+async def test_callers_that_come_together_share_one_handshake(handshake):
+    links = await asyncio.gather(*(handshake.upstream.open(ALICE) for _ in range(10)))
     assert len(set(links)) == 1
-    assert len(sent(site, "initialize")) == 1
+    assert len(sent(handshake, "initialize")) == 1
 
 
-async def test_another_principal_and_other_capabilities_have_a_session_of_their_own(site, link):
-    other = await site.upstream.open(BOB)
-    declaring = await site.upstream.open(ALICE, '{"elicitation":{}}')
+async def test_another_principal_and_other_capabilities_have_a_session_of_their_own(handshake):
+    link = await handshake.upstream.open(ALICE)
+    other = await handshake.upstream.open(BOB)
+    declaring = await handshake.upstream.open(ALICE, '{"elicitation":{}}')
     assert len({link.session_id, other.session_id, declaring.session_id}) == 3
-    assert [message["params"]["capabilities"] for message in sent(site, "initialize")] == [{}, {}, {"elicitation": {}}]
+    assert [message["params"]["capabilities"] for message in sent(handshake, "initialize")] == [
+        {},
+        {},
+        {"elicitation": {}},
+    ]
 
 
 async def test_a_call_is_answered(site, link):
     response = await perform(site, link, "echo", a=1)
     assert (response.ok, text_of(response)) == (True, '{"a": 1}')
     (call,) = sent(site, "tools/call")
-    assert call["params"] == {
-        "name": "echo",
-        "arguments": {"a": 1},
-        "_meta": {"progressToken": call["id"]},
-    }
+    meta = call["params"].pop("_meta")
+    assert call["params"] == {"name": "echo", "arguments": {"a": 1}}
+    assert meta["progressToken"] == call["id"]
 
 
 async def test_an_id_is_used_once(site, link):
@@ -289,7 +89,7 @@ async def test_an_id_is_used_once(site, link):
 
 @requirement("OWN-BYTES")
 async def test_an_answer_stays_as_it_was_written(site, link):
-    assert (await perform(site, link, "odd")).body == ODD
+    assert (await perform(site, link, "odd")).body == (modern.ODD if link.version == MODERN_VERSIONS[0] else ODD)
 
 
 async def test_a_tool_error_is_an_answer(site, link):
@@ -328,15 +128,16 @@ async def test_calls_run_beside_each_other(site, link):
 
 
 @requirement("T25-CAN-3")
-async def test_a_cancellation_names_our_own_request(site, link):
-    call = call_of(site.upstream, "gate", name="a")
-    running = asyncio.ensure_future(site.upstream.perform(link, call))
-    await site.until(lambda: sent(site, "tools/call"))
-    await site.upstream.cancel(link, call)
-    await site.until(lambda: sent(site, "notifications/cancelled"))
-    site.open("a")
+async def test_a_cancellation_names_our_own_request(handshake):
+    link = await handshake.upstream.open(ALICE)
+    call = call_of(handshake.upstream, "gate", name="a")
+    running = asyncio.ensure_future(handshake.upstream.perform(link, call))
+    await handshake.until(lambda: sent(handshake, "tools/call"))
+    await handshake.upstream.cancel(link, call)
+    await handshake.until(lambda: sent(handshake, "notifications/cancelled"))
+    handshake.open("a")
     await running
-    assert [note["params"]["requestId"] for note in sent(site, "notifications/cancelled")] == [call.id]
+    assert [note["params"]["requestId"] for note in sent(handshake, "notifications/cancelled")] == [call.id]
 
 
 async def test_a_caller_that_leaves_takes_nobody_with_it(site, link):
@@ -352,8 +153,9 @@ async def test_what_nobody_asked_for_is_ignored(site, link):
 
 
 @requirement("T25-INP-2")
-async def test_a_ping_is_answered_and_an_undeclared_question_refused(site, link):
-    heard = json.loads(text_of(await perform(site, link, "ask")))
+async def test_a_ping_is_answered_and_an_undeclared_question_refused(handshake):
+    link = await handshake.upstream.open(ALICE)
+    heard = json.loads(text_of(await perform(handshake, link, "ask")))
     assert [(one["id"], one.get("error", {}).get("code"), one.get("result")) for one in heard] == [
         ("q1", -32601, None),
         ("q2", None, {}),
@@ -367,29 +169,29 @@ async def test_a_ping_is_answered_and_an_undeclared_question_refused(site, link)
         ((False, b'{"code":-1,"message":"no"}'), {"error": {"code": -1, "message": "no"}}),
     ],
 )
-async def test_a_question_is_put_to_whoever_called_and_the_answer_goes_back(site, answer_, heard):
-    link = await site.upstream.open(ALICE, '{"elicitation":{}}')
+async def test_a_question_is_put_to_whoever_called_and_the_answer_goes_back(handshake, answer_, heard):
+    link = await handshake.upstream.open(ALICE, '{"elicitation":{}}')
     asked = []
 
     async def on_request(method, params):
         asked.append((method, {name: bytes(value) for name, value in params.items()}))
         return answer_
 
-    call = call_of(site.upstream, site.asking(), params={"n": 1})
-    told = json.loads(text_of(await site.upstream.perform(link, call, None, on_request)))
+    call = call_of(handshake.upstream, handshake.asking(), params={"n": 1})
+    told = json.loads(text_of(await handshake.upstream.perform(link, call, None, on_request)))
     assert asked == [("elicitation/create", {"n": b"1"})]
     assert {name: told[name] for name in told if name in ("result", "error")} == heard
 
 
-async def test_a_session_that_works_makes_no_room_and_one_that_is_idle_does(site):
-    upstream = site.bounded(1)
+async def test_a_session_that_works_makes_no_room_and_one_that_is_idle_does(handshake):
+    upstream = handshake.bounded(1)
     link = await upstream.open(ALICE)
     running = asyncio.ensure_future(upstream.perform(link, call_of(upstream, "gate", name="a")))
-    await site.until(lambda: sent(site, "tools/call"))
+    await handshake.until(lambda: sent(handshake, "tools/call"))
     with pytest.raises(NotSent, match="busy") as caught:
         await upstream.open(BOB)
     assert (caught.value.reason, caught.value.again) == ("upstream_down", True)
-    site.open("a")
+    handshake.open("a")
     assert text_of(await running) == "through a"
     other = await upstream.open(BOB)
     assert text_of(await upstream.perform(other, call_of(upstream, "echo"))) == "{}"

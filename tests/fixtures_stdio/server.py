@@ -274,6 +274,8 @@ def initialize(message: dict) -> None:
 
 def serve(message: dict) -> None:
     method = message.get("method")
+    if MODE == "strict" and method == "server/discover":
+        os._exit(8)
     if method == "initialize":
         initialize(message)
     elif method == "tools/list":
@@ -281,6 +283,8 @@ def serve(message: dict) -> None:
         answer(message, {"tools": listed, "nextCursor": "more"})
     elif method == "tools/call":
         CALLS.get(message["params"]["name"], echo)(message, message["params"].get("arguments", {}))
+    elif "id" in message and MODE != "silent":
+        say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 
 
 def main() -> None:

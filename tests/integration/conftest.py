@@ -58,11 +58,13 @@ class Harness:
         drain_s=5.0,
         auth: Auth | None = None,
         public_url: str | None = None,
+        era: str = "auto",
+        transport: str = "streamable-http",
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
         file = PolicyFile.model_validate(policy or POLICY)
-        upstreams = tuple(Upstream(name=name, url=self.upstream.url) for name in names)
+        upstreams = tuple(Upstream(name=name, url=self.upstream.url, era=era, transport=transport) for name in names)
         config = Config(
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),
@@ -80,7 +82,7 @@ class Harness:
     async def forget_upstream_sessions(self) -> None:
         """As if the sessions at the upstream had not been opened yet."""
         for gateway in self.gateways:
-            pool = gateway.upstreams["reports"]
+            pool = gateway.upstreams["reports"]._legacy
             for link in pool._links:
                 await pool._lost(link)
 

@@ -38,7 +38,11 @@ async def test_bad_input_gets_the_right_error_and_changes_nothing(client, upstre
     assert (answer.status, answer.error["code"]) == (status, code)
     assert answer.messages[0]["id"] is None
     assert len(set(await redis.keys("*:[tosr]:*")) - before) == 1  # the session
-    assert {message["method"] for message in upstream.seen} == {"initialize", "notifications/initialized"}
+    assert {message["method"] for message in upstream.seen} == {
+        "server/discover",
+        "initialize",
+        "notifications/initialized",
+    }
 
 
 async def test_an_id_comes_back_as_it_was_written(client):

@@ -14,7 +14,7 @@ from tests.client import TASKS, Client
 from tests.e2e.processes import alive
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
-from tests.stdio_server import ALICE, BOB, Stdio
+from tests.stdio_server import ALICE, BOB, SERVER, Stdio
 from tests.unit.upstream.conftest import Log
 from tests.upstream_server import ODD
 
@@ -24,15 +24,16 @@ CAN = {**TASKS, "elicitation": {}}
 class StdioSite:
     """A gateway, a client of it, the server's folder and the log."""
 
-    def __init__(self, store_url, folder, http) -> None:
+    def __init__(self, store_url, folder, http, server=SERVER) -> None:
         self.store_url = store_url
         self.http = http
-        self.stdio = Stdio(folder)
+        self.stdio = Stdio(folder, server)
         self.log = Log()
+        self.policy = POLICY
         self.gateway: Gateway | None = None
 
     async def start(self, mode: str = "", **settings) -> Client:
-        policy = {**POLICY, "defaults": {**POLICY["defaults"], **settings}}
+        policy = {**self.policy, "defaults": {**self.policy["defaults"], **settings}}
         upstream = Upstream(
             name="reports", transport="stdio", command=tuple(self.stdio.arguments(mode)), env={"LEVEL": "debug"}
         )

@@ -56,6 +56,7 @@ def test_every_key_has_its_documented_default():
             {
                 "name": "a",
                 "transport": "streamable-http",
+                "era": "auto",
                 "url": "http://h/mcp",
                 "headers": {},
                 "command": (),
@@ -266,6 +267,7 @@ def test_a_number_is_taken_down_to_its_least_value_and_no_further(model, key, le
         (Store, "sent_durability", ["local", "fsync", "replica"]),
         (Auth, "mode", ["none", "jwt"]),
         (Upstream, "transport", ["streamable-http", "sse", "auto"]),
+        (Upstream, "era", ["auto", "legacy", "modern"]),
         (Upstream, "session_scope", ["principal", "tenant", "shared"]),
     ],
 )
@@ -355,3 +357,10 @@ def test_every_key_without_effect_is_a_key():
         section, key = name.split(".")
         field = Config.model_fields[section]
         assert key in (Upstream if section == "upstreams" else type(field.default)).model_fields
+
+
+def test_no_modern_server_is_spoken_to_over_the_oldest_transport():
+    wrong = {**UPSTREAM, "transport": "sse", "era": "modern"}
+    assert messages(Upstream, **wrong) == [("era", 'no server speaks it with transport = "sse"')]
+    for transport, era in (("sse", "legacy"), ("sse", "auto"), ("auto", "modern")):
+        assert messages(Upstream, **{**UPSTREAM, "transport": transport, "era": era}) == []

@@ -31,7 +31,13 @@ def test_an_operation_comes_back_as_it_was():
 
 
 def test_a_session_comes_back_as_it_was():
-    assert codec.decode_session(codec.encode(Session("2025-11-25", '{"a":1}'))) == Session("2025-11-25", '{"a":1}')
+    full = Session("2025-11-25", '{"a":1}', "info", ("x:1", "x:2"))
+    assert codec.decode_session(codec.encode(full)) == full
+
+
+def test_a_session_of_an_earlier_release_is_read():
+    written = b'{"version":"2025-11-25","capabilities":"{}"}'
+    assert codec.decode_session(written) == Session("2025-11-25", "{}", None, ())
 
 
 @requirement("OWN-SCHEMA")

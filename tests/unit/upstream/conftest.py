@@ -11,6 +11,7 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.pool import Bounds
 from gateway.upstream.process import Command
 from gateway.upstream.stdio import StdioUpstream
+from gateway.wire.errors import Era
 from tests.e2e.processes import alive
 from tests.stdio_server import Stdio
 
@@ -47,9 +48,16 @@ async def make(stdio: Stdio, log: Log) -> AsyncIterator[Callable[..., StdioUpstr
     """Makes upstreams, and ends them."""
     made: list[StdioUpstream] = []
 
-    def run(mode: str = "", *, command: Command | None = None, processes: int = 100, idle_s: float = 600):
+    def run(
+        mode: str = "",
+        *,
+        command: Command | None = None,
+        processes: int = 100,
+        idle_s: float = 600,
+        era: Era | None = None,
+    ):
         bounds = Bounds(processes, idle_s)
-        made.append(StdioUpstream(command or stdio.command(mode), bounds, log.telemetry))
+        made.append(StdioUpstream(command or stdio.command(mode), bounds, log.telemetry, era))
         return made[-1]
 
     yield run

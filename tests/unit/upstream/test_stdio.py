@@ -45,8 +45,8 @@ class TestHandshake:
         upstream = make()
         link = await upstream.open(ALICE, ELICITATION)
         assert (link.owner, link.version, link.capabilities) == (ALICE, "2025-06-18", ELICITATION)
-        await stdio.until(lambda: len(stdio.seen) == 2)
-        first, second = stdio.seen
+        await stdio.until(lambda: len(stdio.seen) == 3)
+        _, first, second = stdio.seen
         assert first["params"]["protocolVersion"] == LEGACY_VERSIONS[0]
         assert first["params"]["capabilities"] == {"elicitation": {}}
         assert second == {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}

@@ -352,3 +352,17 @@ class TestLegacy:
     def test_the_task_is_the_one_of_the_parameters(self, method, intent):
         related = {"io.modelcontextprotocol/related-task": {"taskId": "other"}}
         assert legacy(method, {"taskId": "t-1", "_meta": related}) == intent(b"1", "t-1")
+
+
+@requirement("TX-HTTP-2")
+def test_headers_that_repeat_arguments_are_collected_and_no_others():
+    sent = {
+        "mcp-param-region": ["eu"],
+        "mcp-param-rows": ["1", "2"],
+        "x-mcp-param-a": ["x"],
+        "authorization": ["CANARY"],
+    }
+    meta = modern_meta(DECLARED)
+    headers = {**modern_headers("tools/call", "x"), **sent}
+    found = classify(headers, body("tools/call", {"name": "x", "_meta": meta}))
+    assert found.speech.parameters == {"mcp-param-region": ["eu"], "mcp-param-rows": ["1", "2"]}

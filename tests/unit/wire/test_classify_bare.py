@@ -72,3 +72,8 @@ def test_only_initialize_comes_before_the_session():
     found = bare(body("tools/list"), None)
     assert isinstance(found, Rejected)
     assert (found.reject.reason, found.id) == ("session_missing", b"1")
+
+
+@requirement("OWN-STDIO")
+def test_there_are_no_headers_that_could_repeat_an_argument():
+    assert bare(modern("tools/call", {"name": "x"})).speech.parameters is None

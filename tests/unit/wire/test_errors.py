@@ -34,6 +34,7 @@ TABLE = [
     ("deadline", 50401, 200, 50401, 200, False),
     ("expired_input", 50402, 200, 50402, 200, False),
     ("cancelled", 49901, 200, None, None, False),
+    ("input_refused", 49902, 200, 49902, 200, False),
     ("upstream_down", 50201, 200, 50201, 200, True),
     ("upstream_bad", 50202, 200, 50202, 200, False),
     ("internal", -32603, 200, -32603, 200, False),
@@ -75,7 +76,7 @@ def test_there_is_no_reason_outside_the_table():
 def test_no_code_of_our_own_lies_in_the_reserved_range(era):
     codes = {Reject(reason, "").code(era) for reason in REASONS}
     ours = codes - SPECIFIED
-    assert ours == {42902, 50303, 50305, 50401, 50402, 49901, 50201, 50202}
+    assert ours == {42902, 50303, 50305, 50401, 50402, 49901, 49902, 50201, 50202}
     assert [code for code in ours if -32768 <= code <= -32000] == []
 
 

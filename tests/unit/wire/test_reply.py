@@ -33,6 +33,32 @@ def test_a_legacy_client_gets_the_result_of_a_call_as_it_was_written():
     assert found == Reply(200, b'{"jsonrpc":"2.0","id":1,"result":{ "content" : [ ] , "n" : 1.0 }}')
 
 
+@requirement("BR-2")
+def test_a_modern_client_sees_one_result_type():
+    found = reply.call_result(b"1", b'{"resultType":"complete","content":[]}', Era.MODERN)
+    assert found.body.count(b"resultType") == 1
+
+
+@requirement("TX-HTTP-6")
+@pytest.mark.parametrize(
+    ("code", "shown", "status"),
+    [
+        (b"-32020", b"-32020", 400),
+        (b"-32021", b"-32021", 400),
+        (b"-32022", b"-32022", 400),
+        (b"-32601", b"-32601", 404),
+        (b"-32602", b"-32602", 200),
+        (b"-32002", b"-32602", 200),
+        (b"-32042", b"-32603", 200),
+        (b"5", b"5", 200),
+    ],
+)
+def test_within_the_modern_era_codes_keep_their_meaning_and_their_status(code, shown, status):
+    rest = b',"message":"no","data":{"a":1.0}}'
+    found = reply.passed_error(b"1", b'{"code":' + code + rest)
+    assert found == Reply(status, b'{"jsonrpc":"2.0","id":1,"error":{"code":' + shown + rest + b"}", {}, "error")
+
+
 @requirement("TX-HTTP-5")
 def test_a_modern_client_gets_the_result_of_a_call_with_its_type():
     found = reply.call_result(b"1", b'{ "content" : [ ] , "n" : 1.0 }', Era.MODERN)

@@ -33,6 +33,21 @@ def test_a_tool_gets_the_support_of_the_policy_and_keeps_all_else():
     assert shown(SLOW) == SLOW[:-1] + b',"execution":{"taskSupport":"required"}}'
 
 
+@requirement("BR-2")
+@pytest.mark.parametrize(
+    ("said", "shown_"),
+    [
+        (b'"resultType":"complete","ttlMs":1,"cacheScope":"public","x":1.0,', b'"x":1.0,'),
+        (b'"ttlMs":1,"cacheScope":"public",', b'"ttlMs":1,"cacheScope":"public",'),
+    ],
+)
+def test_what_a_modern_upstream_says_of_its_list_stays_behind(said, shown_):
+    written = tools.legacy_list(b"{" + said + b'"tools":[]}', "2025-11-25", support)
+    assert written == b"{" + shown_ + b'"tools":[]}'
+    assert tools.modern_list(b"{" + said + b'"tools":[]}').count(b"resultType") == 1
+    assert tools.modern_list(b"{" + said + b'"tools":[]}').count(b"ttlMs") == 1
+
+
 @requirement("T25-CAP-4")
 @pytest.mark.parametrize(
     ("name", "word"),

@@ -1,11 +1,13 @@
 """What the runner writes for an upstream and reads from it."""
 
+import json
+
 import pytest
 from msgspec import Raw
 
 from gateway.core.model import OutcomeKind
 from gateway.wire import work
-from gateway.wire.errors import Reject
+from gateway.wire.errors import Era, Reject
 from gateway.wire.jsonrpc import Response, members, write
 from tests.requirements import requirement
 from tests.unit.wire.samples import compact
@@ -166,3 +168,16 @@ def test_what_ends_a_task_without_an_answer_has_its_code():
 
 def test_parameters_given_as_raw_values_are_spliced():
     assert work.forwarded({"name": Raw(b'"x"'), "n": Raw(b"1.0")}) == b'{"name":"x","n":1.0}'
+
+
+@requirement("BR-4")
+@pytest.mark.parametrize(
+    ("era", "sent"),
+    [
+        (Era.MODERN, b'{"_meta":{"io.modelcontextprotocol/logLevel":"info","progressToken":7},"n":1}'),
+        (Era.LEGACY, b'{"_meta":{"progressToken":7},"n":1}'),
+    ],
+)
+def test_a_log_level_is_said_in_the_modern_era_only(era, sent):
+    stored = work.forwarded(members(b'{"_meta":{},"n":1}'), log_level="info")
+    assert json.loads(write(work.call_params(stored, 7, era=era))) == json.loads(sent)
