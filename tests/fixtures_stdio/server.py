@@ -288,6 +288,16 @@ def serve(message: dict) -> None:
         say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 
 
+def heard(message: dict) -> bool:
+    """An answer to a question."""
+    if "method" in message:
+        return False
+    with ANSWERED:
+        ANSWERS[message["id"]] = message
+        ANSWERED.notify_all()
+    return True
+
+
 def broken(message: dict) -> bool:
     """A fragile server answers nothing any more once something was cancelled."""
     if MODE == "fragile" and message.get("method") == "notifications/cancelled":
@@ -309,12 +319,7 @@ def main() -> None:
         for line in sys.stdin.buffer:
             message = json.loads(line)
             seen.write(json.dumps({"pid": os.getpid(), "message": message}).encode() + b"\n")
-            if broken(message):
-                continue
-            if "method" not in message:
-                with ANSWERED:
-                    ANSWERS[message["id"]] = message
-                    ANSWERED.notify_all()
+            if broken(message) or heard(message):
                 continue
             if message.get("params", {}).get("name") == "deaf":  # not beside a thread that reads
                 serve(message)
