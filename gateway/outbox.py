@@ -19,6 +19,8 @@ REPLAY_S: Final = 120.0
 """How long after its end a stream can be asked for again."""
 _MOST_BYTES: Final = 4_194_304
 """A stream that brought more than this cannot be taken up again."""
+_MOST_WAITING: Final = 10_000
+"""Messages of one stream that its client has not read yet."""
 NOTE: Final = b"n"
 ANSWER: Final = b"a"
 
@@ -58,7 +60,9 @@ class Outbox:
         return f"{self._name}.0"
 
     def put(self, message: bytes) -> None:
-        """One message on its way to the client."""
+        """One message on its way to the client. One that reads too slowly misses what it is behind with."""
+        if self.notes.qsize() >= _MOST_WAITING:
+            return
         if not self._session:
             self.notes.put_nowait(Outgoing(message))
             return

@@ -67,6 +67,11 @@ class StreamStore:
         members = await self._store.call("ZRANGE", self._keys.awaiting(owner), 0, -1)
         return [member.decode().partition(":")[2] for member in members]
 
+    async def unfinished(self, owner: Owner) -> int:
+        """How many calls of the owner are under way or planned."""
+        now = self._store.now()
+        return int(await self._store.call("ZCOUNT", self._keys.active_of_owner(owner), now, "+inf"))
+
     async def remember_event(self, owner: Owner, event: str, value: bytes, ttl_ms: int) -> None:
         """What a stream waits for, so that it can be waited for again under this event id."""
         await self._store.call("SET", self._keys.event(owner, event), value, "PX", max(1, ttl_ms))

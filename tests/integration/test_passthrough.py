@@ -128,6 +128,18 @@ class TestSessions:
             assert response.status == 200
         assert upstream.sessions == set()
 
+    @requirement("T25-HTTP-2")
+    async def test_one_in_which_a_task_is_at_work_outlives_that_of_its_client(self, session, upstream, redis):
+        upstream._slow_gate = upstream._gate
+        await session.legacy_call("slow_gate", {"name": "a"}, task={})
+        await upstream.until(lambda: upstream.calls("slow_gate"))
+        async with session.http.delete(session.url, headers=session.session) as response:
+            assert response.status == 200
+        assert len(upstream.sessions) == 1
+        upstream.open("a")
+        (key,) = await redis.keys("*:o:*")
+        await eventually(lambda: redis.hget(key, "st"), lambda state: state == b"answered")
+
 
 class TestRequests:
     @requirement("BR-5")
