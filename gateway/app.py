@@ -137,6 +137,8 @@ class Gateway:
         if self._service is not None:
             self._service.drain()
         self._telemetry.log.info("stopping")
+        if self._runner is not None and not self.front.alone:
+            self._runner.pause()
         try:
             await self.front.settle(patience)
         finally:

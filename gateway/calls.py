@@ -128,8 +128,10 @@ class Calls:
         legacy = caller.era is Era.LEGACY
 
         async def answered() -> Reply:
-            found = await self._sync(waiting)
-            return replace(found, event_id=await outbox.answer(found.body)) if legacy else found
+            if not legacy:
+                return await self._sync(waiting)
+            found = await self._unless_cancelled(waiting)
+            return replace(found, event_id=await outbox.answer(found.body))
 
         answer = self._start(answered(), call.id, caller.era, begun=ref.id)
 
@@ -143,6 +145,21 @@ class Calls:
 
         preamble = outbox.begin if legacy else None
         return Pending(answer, close, preamble=preamble, notes=outbox.notes, cancel=cancel)
+
+    async def _unless_cancelled(self, waiting: Waiting) -> Reply:
+        """T25-HTTP-1: to its client this is a plain call, which it may cancel."""
+        stop, call = asyncio.Event(), waiting.call
+        with self._forwarding.cancellable(waiting.caller, call.id, stop):
+            syncing, stopping = asyncio.ensure_future(self._sync(waiting)), asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({syncing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if syncing.done():
+                    return syncing.result()
+                self._records.abandon(waiting.ref, waiting.settings)
+                return reply.refusal(call.id, Reject("cancelled", "The request was cancelled"), Era.LEGACY)
+            finally:
+                stopping.cancel()
+                syncing.cancel()
 
     async def _sync(self, waiting: Waiting) -> Reply:
         """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""

@@ -5,9 +5,9 @@ remembers of it are its own. A modern client's requests share a session per prin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import Raw
@@ -98,7 +98,6 @@ class Forwarding:
             self._streams, self._background, caller.owner, caller.session, self._new_id(), passage.timeout_s
         )
         stop, paused = asyncio.Event(), asyncio.Event()
-        key = (f"{owner_digest(caller.owner)}:{caller.session}", passage.id.decode())
 
         async def pause() -> None:
             paused.set()
@@ -106,18 +105,11 @@ class Forwarding:
                 await event.wait()
 
         async def run() -> Reply:
-            legacy = caller.era is Era.LEGACY
-            if legacy:
-                self._running[key] = stop
-            try:
-                answer = await self._answer(endpoint, caller, passage, Way(outbox, stop, pause if legacy else None))
-                if not legacy:
-                    return answer
-                event_id = await outbox.answer(answer.body)
-                return Reply(answer.status, answer.body, answer.headers, answer.reason, answer.data, event_id)
-            finally:
-                if legacy and self._running.get(key) is stop:
-                    del self._running[key]
+            if caller.era is Era.MODERN:
+                return await self._answer(endpoint, caller, passage, Way(outbox, stop, None))
+            with self.cancellable(caller, passage.id, stop):
+                answer = await self._answer(endpoint, caller, passage, Way(outbox, stop, pause))
+                return replace(answer, event_id=await outbox.answer(answer.body))
 
         def close() -> None:
             if caller.era is Era.MODERN:  # TX-HTTP-7; in 2025 the call goes on (T25-HTTP-1)
@@ -166,6 +158,17 @@ class Forwarding:
         """A client session has ended, and its upstream session with it."""
         with suppress(NotSent):
             await endpoint.upstream.leave(await endpoint.upstream.open(owner, capabilities, session))
+
+    @contextmanager
+    def cancellable(self, caller: Caller, request_id: bytes, stop: asyncio.Event) -> Iterator[None]:
+        """While a request of a legacy client is served: `stop` is set when its client cancels it, on any replica."""
+        key = (f"{owner_digest(caller.owner)}:{caller.session}", request_id.decode())
+        self._running[key] = stop
+        try:
+            yield
+        finally:
+            if self._running.get(key) is stop:
+                del self._running[key]
 
     async def cancel(self, owner: Owner, session: str, request_id: bytes) -> None:
         """A legacy client cancels a plain request of its session, wherever that is served. Raises StoreAway."""

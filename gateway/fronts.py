@@ -36,7 +36,9 @@ class Served:
 
 
 class Front(Protocol):
-    """One way in."""
+    """One way in. `alone` tells that no other gateway can do the work that is planned for its clients."""
+
+    alone: bool
 
     def admin(self, config: Config) -> str | None:
         """Where health and metrics are served; None where they are not."""
@@ -50,6 +52,8 @@ class Front(Protocol):
 
 class HttpFront:
     """Clients connect to `server.listen`."""
+
+    alone = False
 
     def __init__(self) -> None:
         self.door: FrontDoor | None = None
@@ -73,11 +77,15 @@ class HttpFront:
         return await listen(self.door.application(), config.server.listen, served.telemetry, stack)
 
     async def settle(self, patience: Patience) -> None:
-        """The listener gives its handlers their time when it ends."""
+        """Requests that are being answered may end; what comes after that has the listener's last words."""
+        if self.door is not None:
+            await patience.wait(self.door.under_way)
 
 
 class StdioFront:
     """One client, which started this process, at two descriptors. It is the one principal there is."""
+
+    alone = True
 
     def __init__(self, source: int, sink: int, ended: asyncio.Event, admin: str | None = None) -> None:
         """`ended` is set when the client has closed either of them."""

@@ -19,6 +19,8 @@ REPLAY_S: Final = 120.0
 """How long after its end a stream can be asked for again."""
 _MOST_BYTES: Final = 4_194_304
 """A stream that brought more than this cannot be taken up again."""
+_MOST_WAITING: Final = 10_000
+"""Messages of one stream that its client has not read yet."""
 NOTE: Final = b"n"
 ANSWER: Final = b"a"
 
@@ -39,6 +41,7 @@ class Outbox:
         self._kept: asyncio.Queue[bytes] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
         self.begun = asyncio.Event()
+        self._over = False
         self._count = 0
         self._size = 0
         self.notes: asyncio.Queue[Outgoing] = asyncio.Queue()
@@ -51,11 +54,15 @@ class Outbox:
     async def begin(self) -> str:
         """The stream is opened; the id of its first event."""
         self.begun.set()
+        if self._over:  # the answer is there already, and was not streamed
+            return f"{self._name}.0"
         self._open()
         return f"{self._name}.0"
 
     def put(self, message: bytes) -> None:
-        """One message on its way to the client."""
+        """One message on its way to the client. One that reads too slowly misses what it is behind with."""
+        if self.notes.qsize() >= _MOST_WAITING:
+            return
         if not self._session:
             self.notes.put_nowait(Outgoing(message))
             return
@@ -66,6 +73,7 @@ class Outbox:
 
     async def answer(self, message: bytes) -> str | None:
         """The last message, kept before it is written; the id of its event. None if nothing was streamed."""
+        self._over = True
         if self._writer is None:
             return None
         self._count += 1

@@ -124,7 +124,8 @@ class Service:
             session = await self._records.store.read_session(owner, session_id)
             known = await self._records.store.end_session(owner, session_id)
             await self._streams.announce(owner)
-            if session is not None and known:
+            # Its tasks stay, and work in the upstream session: that one then ends when nobody has used it for long.
+            if session is not None and known and not await self._streams.unfinished(owner):
                 await self._forwarding.leave(endpoint, owner, session.capabilities, session_id)
         except StoreAway:
             return reply.refusal(None, store_away(), Era.LEGACY)

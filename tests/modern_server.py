@@ -10,7 +10,9 @@ from aiohttp import web
 
 from tests.fixtures_stdio.modern import VERSION, Modern, RefusedError
 
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"} | {
+    f"tasks/{verb}": "taskId" for verb in ("get", "update", "cancel")
+}
 
 
 class ModernServer:

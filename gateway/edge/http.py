@@ -1,8 +1,9 @@
 """The MCP endpoint: reads one message, asks the request loop, writes the answer."""
 
+import asyncio
 import time
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -46,6 +47,12 @@ class FrontDoor:
         self._resources = resources
         self._max_body = max_body_bytes
         self._keep_alive_s = keep_alive_s
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @property
+    def under_way(self) -> set["asyncio.Task[Any]"]:
+        """The requests that are being answered now."""
+        return set(self._under_way)
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -63,6 +70,15 @@ class FrontDoor:
         return app
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
+        handling = asyncio.current_task()
+        assert handling is not None  # noqa: S101  # a handler always runs in a task
+        self._under_way.add(handling)
+        try:
+            return await self._posted(request)
+        finally:
+            self._under_way.discard(handling)
+
+    async def _posted(self, request: web.Request) -> web.StreamResponse:
         started = time.perf_counter()
         endpoint = self._endpoint(request)
         principal = await self._principal(request)
@@ -96,6 +112,8 @@ class FrontDoor:
             raise
         except Exception as error:  # noqa: BLE001  # a client is told that it was our fault, and never in HTML
             self._telemetry.fault("request", error)
+            if request.transport is not None and request.writer.output_size > 0:
+                request.transport.close()  # its stream has begun: an end without an answer is all that is left
             answer = reply.refusal(id_of(inbound.intent), Reject("internal", "Internal error"), inbound.speech.era)
             return written(answer), answer
 

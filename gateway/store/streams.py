@@ -67,6 +67,11 @@ class StreamStore:
         members = await self._store.call("ZRANGE", self._keys.awaiting(owner), 0, -1)
         return [member.decode().partition(":")[2] for member in members]
 
+    async def unfinished(self, owner: Owner) -> int:
+        """How many calls of the owner are under way or planned."""
+        now = self._store.now()
+        return int(await self._store.call("ZCOUNT", self._keys.active_of_owner(owner), now, "+inf"))
+
     async def remember_event(self, owner: Owner, event: str, value: bytes, ttl_ms: int) -> None:
         """What a stream waits for, so that it can be waited for again under this event id."""
         await self._store.call("SET", self._keys.event(owner, event), value, "PX", max(1, ttl_ms))
@@ -154,8 +159,11 @@ class StreamStore:
 
     async def keep_pin(self, owner: Owner, client: str, pin: bytes, idle_ms: int) -> bytes:
         """Keeps the upstream session of a client session, unless there is one; the one that counts."""
-        found = await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "GET", "PX", idle_ms)
-        return pin if found is None else bytes(found)
+        while await self._store.call("SET", self._keys.pin(owner, client), pin, "NX", "PX", idle_ms) is None:
+            found = await self.pin(owner, client, idle_ms)
+            if found is not None:
+                return found
+        return pin
 
     async def drop_pin(self, owner: Owner, client: str, pin: bytes) -> None:
         """Forgets the upstream session of a client session, unless another one has taken its place."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.upstream.port import Link
 
-_PING_S: Final = 5.0
+PING_S: Final = 5.0
 """How long a server may take that is busy with other things."""
 
 
@@ -42,7 +42,7 @@ class Doubts:
 
     async def _answers(self, link: Link) -> bool:
         try:
-            async with asyncio.timeout(_PING_S):
+            async with asyncio.timeout(PING_S):
                 return await self._ping(link)
         except TimeoutError:
             return False

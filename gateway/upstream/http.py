@@ -31,8 +31,6 @@ _NOT_SPOKEN: Final = frozenset({400, 404, 405})
 """What `initialize` is answered with by a server that speaks another transport, says the specification."""
 
 _MAX_PING_BYTES: Final = 65_536
-_LEFT_S: Final = 1.0
-"""How long a session is kept that its client has left and in which nothing goes on: it may be left to others then."""
 
 
 class HttpUpstream:
@@ -60,7 +58,6 @@ class HttpUpstream:
         self._links = Links(max_sessions, session_idle_s, clock)
         self._opening: dict[Key, asyncio.Task[Link | NotSent]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._left: set[Link] = set()
         self._touch_s = session_idle_s / 4
         self._touched: dict[Link, float] = {}
         self._toucher: asyncio.Task[None] | None = None
@@ -152,15 +149,12 @@ class HttpUpstream:
     def spare(self, link: Link) -> bool:
         """Forgets a session without ending it."""
         self._drop(link)
-        self._left.discard(link)
         return link.session_id is not None
 
     async def leave(self, link: Link) -> None:
-        """Ends a session that belongs to one client session alone, once nothing goes on in it: tasks stay."""
+        """Ends a session that belongs to one client session alone."""
         await self._lost(link)
-        if link in self._links.busy:
-            self._left.add(link)
-        elif link.session_id is not None:
+        if link.session_id is not None:
             await self._exchange.end(link)
 
     async def close(self) -> None:
@@ -170,9 +164,9 @@ class HttpUpstream:
         if self._toucher is not None:
             self._toucher.cancel()
             await asyncio.wait({self._toucher})
-        for link in [*(link for link in self._links if not link.client), *self._left]:
-            self._let_go(link)
-        self._left.clear()
+        for link in self._links:
+            if not link.client:
+                self._let_go(link)
         await asyncio.gather(*self._ending, *self._opening.values())
         await self._connections.close()
 
@@ -238,18 +232,8 @@ class HttpUpstream:
         """Something is under way, which other replicas must see as well."""
         if link.client and self._pins is not None and (self._toucher is None or self._toucher.done()):
             self._toucher = asyncio.ensure_future(self._touch_busy())
-        try:
-            with self._links.using(link):
-                yield
-        finally:
-            if link in self._left:
-                asyncio.get_running_loop().call_later(_LEFT_S, self._end_left, link)
-
-    def _end_left(self, link: Link) -> None:
-        """Ends a session whose client has ended, unless something goes on in it, or others have it now."""
-        if link in self._left and link not in self._links.busy:
-            self._left.discard(link)
-            self._let_go(link)
+        with self._links.using(link):
+            yield
 
     async def _touch_busy(self) -> None:
         """While something is under way in a client's session, no replica takes it for unused."""

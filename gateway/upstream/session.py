@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from gateway.telemetry import Telemetry
 from gateway.upstream.dialogue import Dialogue, Ears, Waiting
+from gateway.upstream.doubts import PING_S
 from gateway.upstream.followers import Followers
 from gateway.upstream.greeting import Greet
 from gateway.upstream.handshake import HANDSHAKE_S
@@ -25,6 +26,8 @@ from gateway.wire.jsonrpc import Members, Notification, Response
 
 _HOLD_S: Final = 5.0
 """How long a session that was opened is kept for the call that it was opened for."""
+_PING: Final = "ping"
+_MAX_PING_BYTES: Final = 65_536
 _RETIRED_S: Final = 0.5
 """How long one that takes no more calls is left to end by itself."""
 _ABOUT_TASKS: Final = "tasks/"
@@ -73,6 +76,7 @@ class Session(ABC):
         self._pid: int | None = None
         self._warned = False
         self._retired = False
+        self._doubt: asyncio.Task[bool] | None = None
         self.epitaph = ""
         self.ready = False
         self.ending = False
@@ -151,7 +155,7 @@ class Session(ABC):
             self._holds.popleft()
         self._users += 1
         try:
-            if not self.usable:
+            if not self.usable or not await self._there():
                 raise self._gone()
             if not self.exclusive:
                 return await self._exchange(call, on_note, None)
@@ -260,7 +264,31 @@ class Session(ABC):
         if not self._dialogue.withdraw(call.id):
             return None
         params = {"requestId": call.id, "reason": "cancelled by the requestor"}
-        return self._say(jsonrpc.notification("notifications/cancelled", params))
+        saying = self._say(jsonrpc.notification("notifications/cancelled", params))
+        if not self.modern and call.method != _PING and not self.ending:
+            self._doubt = self._loop.create_task(self._pings(-call.id), name="ping")
+        return saying
+
+    async def _there(self) -> bool:
+        """Whether the server still answers: some old ones end the session in which something was cancelled."""
+        doubt = self._doubt
+        if doubt is None:
+            return True
+        await asyncio.wait({doubt})
+        if not doubt.result():
+            self._retire()
+            return False
+        if self._doubt is doubt:
+            self._doubt = None
+        return self.usable
+
+    async def _pings(self, call_id: int) -> bool:
+        try:
+            async with asyncio.timeout(PING_S):
+                await self._exchange(Call(call_id, _PING, {}, _MAX_PING_BYTES), None, None)
+        except (TimeoutError, NotSent, OutcomeUnknown):
+            return False
+        return True
 
     def _lose(self, why: OutcomeUnknown) -> None:
         """The stream is over: every caller is told."""

@@ -17,6 +17,7 @@ from typing import Any
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+TASKS = "io.modelcontextprotocol/tasks"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": "m", "version": "1"}}
 FORM = {
@@ -57,8 +58,27 @@ class RawError(Exception):
         self.line = line
 
 
+def declares(params: dict[str, Any]) -> bool:
+    return TASKS in params["_meta"][CAPABILITIES].get("extensions", {})
+
+
 def said(text: str) -> dict[str, Any]:
     return {"resultType": "complete", "content": [{"type": "text", "text": text}], "_meta": INFO}
+
+
+class Work:
+    """A task of the server's own."""
+
+    def __init__(self, ident: str) -> None:
+        self.ident = ident
+        self.told: dict[str, Any] = {"status": "working"}
+        self.answers: dict[str, Any] = {}
+        self.answered = asyncio.Event()
+        self.working: asyncio.Task[None] | None = None
+
+    def state(self, kind: str) -> dict[str, Any]:
+        times = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": None}
+        return {"resultType": kind, "taskId": self.ident, **times, "pollIntervalMs": 10, **self.told}
 
 
 class Modern:
@@ -72,9 +92,10 @@ class Modern:
             "tools": {"listChanged": True},
             "resources": {"subscribe": True},
             "logging": {},
-            "extensions": {"x": {}, "io.modelcontextprotocol/tasks": {"n": 1}},
+            "extensions": {"x": {}, TASKS: {"n": 1}},
         }
         self.subscriptions: dict[Any, asyncio.Queue[dict[str, Any] | None]] = {}
+        self.tasks: dict[str, Work] = {}
 
     async def answer(self, message: dict[str, Any], tell: Tell) -> bytes:
         """The line that answers a request."""
@@ -89,13 +110,7 @@ class Modern:
 
     async def result(self, message: dict[str, Any], tell: Tell) -> dict[str, Any]:
         method, params = message["method"], message.get("params", {})
-        meta = params.get("_meta", {})
-        if method == "initialize":
-            raise RefusedError(-32601, "Method not found: this server speaks 2026-07-28")
-        if VERSION not in meta or CAPABILITIES not in meta:
-            raise RefusedError(-32602, "incomplete _meta")
-        if meta[VERSION] not in self.versions:
-            raise RefusedError(-32022, "Unsupported protocol version", {"supported": self.versions})
+        self.check(method, params.get("_meta", {}))
         if method == "server/discover":
             known = {"supportedVersions": self.versions, "capabilities": self.capabilities, "instructions": "Hi."}
             return {"resultType": "complete", **known, "_meta": INFO, "ttlMs": 0, "cacheScope": "public"}
@@ -106,12 +121,22 @@ class Modern:
         if method in ("resources/read", "prompts/get", "x/unheard-of"):
             cached = {"ttlMs": 7, "cacheScope": "public"} if method == "resources/read" else {}
             return {"resultType": "complete", **cached, "said": params, "_meta": INFO}
+        if method.startswith("tasks/"):
+            return self.about(method, params)
         if method == "x/fail":
             raise RefusedError(params["code"], "no", {"supported": [], "n": 1.0})
         if method == "tools/call":
             tool = getattr(self, f"tool_{params['name'].removeprefix('plain_')}", self.tool_echo)
             return await tool(message, params.get("arguments", {}), tell)
         raise RefusedError(-32601, "Method not found")
+
+    def check(self, method: str, meta: dict[str, Any]) -> None:
+        if method == "initialize":
+            raise RefusedError(-32601, "Method not found: this server speaks 2026-07-28")
+        if VERSION not in meta or CAPABILITIES not in meta:
+            raise RefusedError(-32602, "incomplete _meta")
+        if meta[VERSION] not in self.versions:
+            raise RefusedError(-32022, "Unsupported protocol version", {"supported": self.versions})
 
     def tools(self, params: dict[str, Any]) -> dict[str, Any]:
         """Two pages."""
@@ -140,6 +165,42 @@ class Modern:
 
     async def tool_echo(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
         return said(json.dumps(arguments))
+
+    async def tool_job(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+        """A task where the client knows them, else a plain call. Asks for a name if its argument `ask` says so."""
+        if not declares(message["params"]):
+            return said("no task")
+        work = Work(f"their-task-{len(self.tasks) + 1:08}")
+        self.tasks[work.ident] = work
+        work.working = asyncio.ensure_future(self.work(work, arguments))
+        return work.state("task")
+
+    async def work(self, work: Work, arguments: dict[str, Any]) -> None:
+        if arguments.get("ask"):
+            asked = {**FORM, "message": f"Who, {work.ident}?"}
+            requests = {"their-key": {"method": "elicitation/create", "params": asked}}
+            work.told = {"status": "input_required", "inputRequests": requests}
+            await work.answered.wait()
+            work.told = {"status": "working", "statusMessage": f"{work.ident} goes on"}
+        await self.pass_gate(arguments["name"])
+        if arguments.get("fail"):
+            work.told = {"status": "failed", "error": {"code": -32000, "message": f"{work.ident} broke"}}
+        else:
+            work.told = {"status": "completed", "result": said(f"{work.ident}: {json.dumps(work.answers)}")}
+
+    def about(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        work = self.tasks.get(params["taskId"])
+        if not declares(params):
+            raise RefusedError(-32021, "the extension is not declared")
+        if work is None:
+            raise RefusedError(-32602, f"there is no task {params['taskId']}")
+        if method == "tasks/update":
+            work.answers.update(params["inputResponses"])
+            work.answered.set()
+        elif method == "tasks/cancel" and work.working is not None:
+            work.working.cancel()
+            work.told = {"status": "cancelled"}
+        return work.state("complete") if method == "tasks/get" else {"resultType": "complete"}
 
     async def tool_gate(self, message: dict[str, Any], arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
         await self.pass_gate(arguments["name"])

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 FOLDER = Path(sys.argv[1])
+BROKEN: list[bool] = []
 MODE = sys.argv[2] if len(sys.argv) > 2 else ""
 TOOLS = ["echo", "gate", "fail", "error", "progress", "ask", "plain", "required", "odd"]
 ODD = (
@@ -287,6 +288,23 @@ def serve(message: dict) -> None:
         say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 
 
+def heard(message: dict) -> bool:
+    """An answer to a question."""
+    if "method" in message:
+        return False
+    with ANSWERED:
+        ANSWERS[message["id"]] = message
+        ANSWERED.notify_all()
+    return True
+
+
+def broken(message: dict) -> bool:
+    """A fragile server answers nothing any more once something was cancelled."""
+    if MODE == "fragile" and message.get("method") == "notifications/cancelled":
+        BROKEN.append(True)
+    return bool(BROKEN)
+
+
 def main() -> None:
     if MODE == "exit":
         os._exit(7)
@@ -301,10 +319,7 @@ def main() -> None:
         for line in sys.stdin.buffer:
             message = json.loads(line)
             seen.write(json.dumps({"pid": os.getpid(), "message": message}).encode() + b"\n")
-            if "method" not in message:
-                with ANSWERED:
-                    ANSWERS[message["id"]] = message
-                    ANSWERED.notify_all()
+            if broken(message) or heard(message):
                 continue
             if message.get("params", {}).get("name") == "deaf":  # not beside a thread that reads
                 serve(message)

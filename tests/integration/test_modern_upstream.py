@@ -18,6 +18,7 @@ from tests.stdio_server import MODERN_SERVER, Stdio
 
 CAN = {"elicitation": {"form": {}}}
 EXTENSION = {**TASKS, **CAN}
+EXTENSION_TO_IT = {**CAN, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 RELATED = "io.modelcontextprotocol/related-task"
 LEVEL = "io.modelcontextprotocol/logLevel"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -29,6 +30,7 @@ POLICY = {
         {"match": "plain", "task_support": "forbidden"},
         {"match": "plain_*", "task_support": "forbidden"},
         {"match": "both", "input_phase": "before"},
+        {"match": "job", "observe_min_ms": 10},
         {"match": "ask_then_wait", "input_timeout_s": 1},
     ],
 }
@@ -465,3 +467,58 @@ async def test_a_url_of_which_nothing_is_known_may_be_a_modern_server(modern, er
     assert heard((await client.legacy_call("plain", {"a": 1})).result) == {"a": 1}
     assert len(running.sent("initialize")) == (era == "auto")
     assert '"transport":"streamable HTTP"' in harness.log.getvalue()
+
+
+def about(site, method):
+    """The requests about tasks that the server got."""
+    return [one for one in site.server.seen if one.get("method") == method]
+
+
+def declared(call):
+    return call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+
+
+@requirement("BR-3")
+class TestTasksOfTheirOwn:
+    """The server makes tasks where it may: the gateway follows them, and shows its own."""
+
+    async def test_are_shown_as_ours_and_ask(self, site):
+        task_id = await created(site.client, "job", {"name": "a", "ask": True})
+        asked = await status_of(site.client, task_id, "input_required")
+        ((key, question),) = asked["inputRequests"].items()
+        assert question["params"]["message"] == f"Who, {task_id}?"
+        answers = {"taskId": task_id, "inputResponses": {key: ANN}}
+        await site.client.modern("tasks/update", answers, capabilities=EXTENSION)
+        site.server.open("a")
+        done = await status_of(site.client, task_id, "completed")
+        assert done["result"]["content"][0]["text"] == f"{task_id}: {json.dumps({'their-key': ANN})}"
+        assert [declared(call) for call in sent(site)] == [EXTENSION_TO_IT]
+        assert all(
+            declared(one) == EXTENSION_TO_IT for one in (*about(site, "tasks/get"), *about(site, "tasks/update"))
+        )
+
+    async def test_fail(self, site):
+        site.server.open("a")
+        task_id = await created(site.client, "job", {"name": "a", "fail": True})
+        failed = await status_of(site.client, task_id, "failed")
+        assert failed["error"]["message"] == f"{task_id} broke"
+
+    async def test_are_cancelled_by_their_own_name(self, site):
+        task_id = await created(site.client, "job", {"name": "a"})
+        await eventually(lambda: asyncio.sleep(0, about(site, "tasks/get")))
+        await site.client.modern("tasks/cancel", {"taskId": task_id}, capabilities=EXTENSION)
+        await status_of(site.client, task_id, "cancelled")
+        assert len(about(site, "tasks/cancel")) == len(sent(site)) == 1
+        assert site.closed() == []
+
+    async def test_serve_old_clients(self, site, old):
+        site.server.open("a")
+        made = (await old.legacy("tools/call", {"name": "job", "arguments": {"name": "a"}, "task": {}})).result
+        answer = await old.legacy("tasks/result", {"taskId": made["task"]["taskId"]})
+        assert answer.result["content"][0]["text"] == f"{made['task']['taskId']}: {{}}"
+        assert len(sent(site)) == 1
+
+    async def test_are_not_asked_for_by_plain_calls(self, site):
+        plain = await site.client.call("plain_job", {"name": "a"}, capabilities=EXTENSION)
+        assert plain.result["content"][0]["text"] == "no task"
+        assert [declared(call) for call in sent(site)] == [CAN]

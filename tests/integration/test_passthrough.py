@@ -128,6 +128,18 @@ class TestSessions:
             assert response.status == 200
         assert upstream.sessions == set()
 
+    @requirement("T25-HTTP-2")
+    async def test_one_in_which_a_task_is_at_work_outlives_that_of_its_client(self, session, upstream, redis):
+        upstream._slow_gate = upstream._gate
+        await session.legacy_call("slow_gate", {"name": "a"}, task={})
+        await upstream.until(lambda: upstream.calls("slow_gate"))
+        async with session.http.delete(session.url, headers=session.session) as response:
+            assert response.status == 200
+        assert len(upstream.sessions) == 1
+        upstream.open("a")
+        (key,) = await redis.keys("*:o:*")
+        await eventually(lambda: redis.hget(key, "st"), lambda state: state == b"answered")
+
 
 class TestRequests:
     @requirement("BR-5")
@@ -366,15 +378,17 @@ class TestModernClient:
 class TestLegacyClient:
     @requirement("T25-HTTP-1")
     @pytest.mark.parametrize("replica", [0, 1])
-    async def test_cancels_a_plain_call_from_any_replica(self, harness, session, upstream, replica):
+    @pytest.mark.parametrize("tool", ["gate", "slow_gate"])
+    async def test_cancels_a_plain_call_from_any_replica(self, harness, session, upstream, replica, tool):
+        upstream._slow_gate = upstream._gate
         client = [session, await twin(harness, session)][replica]
-        async with call(session, "gate", {"name": "a"}, request_id="to stop") as stream:
-            await upstream.until(lambda: upstream.calls("gate"))
+        async with call(session, tool, {"name": "a"}, request_id="to stop") as stream:
+            await upstream.until(lambda: upstream.calls(tool))
             params = {"requestId": "to stop", "reason": "enough"}
             await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}, client.session)
             await upstream.until(upstream.cancelled)
             assert (await stream.message(""))["error"]["code"] == 49901
-        assert upstream.cancelled() == [upstream.calls("gate")[0]["id"]]
+        assert upstream.cancelled() == [upstream.calls(tool)[0]["id"]]
 
     @requirement("T25-HTTP-1")
     @pytest.mark.parametrize("tool", ["talk", "slow_talk"])

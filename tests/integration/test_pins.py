@@ -1,5 +1,7 @@
 """One upstream session for one client session, whichever replica uses it: two replicas that share a store."""
 
+import asyncio
+
 import pytest
 
 from gateway.core.model import Owner
@@ -104,6 +106,13 @@ async def test_is_opened_once_by_replicas_that_come_together(replicas, upstream,
     links = [await replica.open() for replica in (*replicas, Replica(upstream, store))]
     assert len({link.session_id for link in links}) == 1
     assert len(upstream.methods("initialize")) == 1
+
+
+async def test_of_two_that_are_opened_at_once_one_counts_and_the_other_ends(replicas, upstream):
+    links = await asyncio.gather(*(replica.open() for replica in replicas))
+    assert links[0] == links[1]
+    assert len(upstream.methods("initialize")) == 2
+    await upstream.until(lambda: upstream.sessions == {links[0].session_id})
 
 
 async def test_is_not_begun_while_the_store_is_away(replicas, upstream, redis):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gateway import fronts
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
 
@@ -204,6 +205,23 @@ class TestStop:
         assert len(upstream.sessions) == 1
         await harness.gateways[0].stop()
         assert upstream.sessions == set()
+
+    @requirement("OWN-DRAIN")
+    @pytest.mark.parametrize("era", ["legacy", "modern"])
+    async def test_lets_plain_calls_that_are_under_way_end(self, harness, upstream, monkeypatch, era):
+        monkeypatch.setattr(fronts, "LAST_WORDS_S", 0.05)
+        tool = {"match": "gate", "task_support": "forbidden"}
+        client = await harness.start({**POLICY, "tools": [tool]})
+        await client.initialize()
+        params = {"name": "gate", "arguments": {"name": "a"}}
+        calling = asyncio.create_task(getattr(client, era)("tools/call", params))
+        await upstream.until(lambda: upstream.calls("gate"))
+        stopping = asyncio.create_task(harness.gateways[0].stop())
+        done, _ = await asyncio.wait({stopping, calling}, timeout=0.3)
+        assert not done
+        upstream.open("a")
+        assert (await calling).result["content"][0]["text"] == "through a"
+        await stopping
 
     async def test_leaves_the_session_of_a_client_to_the_next_process(self, harness, upstream):
         client = await harness.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -9,7 +10,7 @@ from aiohttp import web
 from gateway.upstream import discovery, modern
 from gateway.upstream.exchange import Connections
 from gateway.upstream.modern import probe
-from gateway.upstream.port import NotSent, OutcomeUnknown
+from gateway.upstream.port import Hello, NotSent, OutcomeUnknown
 from tests.requirements import requirement
 from tests.stdio_server import ALICE, BOB, call_of, text_of
 from tests.unit.upstream.test_modern import CAN, made, perform, server  # noqa: F401  # fixtures that both modules share
@@ -230,3 +231,19 @@ class TestServersOfBothEras:
 
 def test_the_probe_is_bounded():
     assert discovery.PROBE_S <= 5
+
+    @requirement("BR-3", "OWN-ERA")
+    async def test_are_asked_for_tasks_in_the_era_that_has_them(self, both, legacy):
+        old, new = await both.open(ALICE, CAN, "session"), await both.open(ALICE, CAN)
+        assert both.able(new) == new
+        able = both.able(old)
+        assert (able.version, able.session_id, able.capabilities) == ("2026-07-28", None, CAN)
+        tasks = Hello(b'{"tasks":{"requests":{"tools":{"call":{}}}}}')
+        own = replace(old, version="2025-11-25", hello=tasks)
+        assert both.able(own) is own
+
+    @requirement("OWN-ERA")
+    async def test_without_tasks_keep_each_client_in_its_session(self, both, server):
+        server.modern.capabilities = {"tools": {}}
+        old = await both.open(ALICE, CAN, "session")
+        assert both.able(old) is old

@@ -283,6 +283,20 @@ class TestCancel:
         await ask(upstream, link, "echo")
         assert stdio.cancelled() == [call.id]
 
+    @requirement("T25-CAN-3")
+    async def test_that_breaks_the_session_costs_no_later_call(self, make, stdio, monkeypatch):
+        monkeypatch.setattr(session, "PING_S", 0.3)
+        upstream = make("fragile")
+        link = await upstream.open(ALICE)
+        running = asyncio.ensure_future(upstream.perform(link, call := call_of(upstream, "gate", name="a")))
+        await stdio.until(lambda: stdio.calls("gate"))
+        await upstream.cancel(link, call)
+        running.cancel()
+        with pytest.raises(NotSent):
+            await ask(upstream, link, "echo")
+        assert await ask(upstream, await upstream.open(ALICE), "echo") == "{}"
+        assert len(stdio.calls("echo")) == 1
+
     async def test_of_what_was_never_sent_or_is_answered_tells_nothing(self, make, stdio):
         upstream = make()
         link = await upstream.open(ALICE)

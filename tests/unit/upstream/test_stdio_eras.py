@@ -45,6 +45,13 @@ class TestOld:
         assert stdio.methods().count("initialize") == 3
 
     @requirement("OWN-ERA")
+    async def test_a_session_outlives_the_question_that_its_server_did_not_answer(self, make, monkeypatch):
+        monkeypatch.setattr(discovery, "PROBE_S", 0.2)
+        upstream = make("silent")
+        link = await upstream.open(ALICE, CAN)
+        assert await ask(upstream, link, "echo") == "{}"
+
+    @requirement("OWN-ERA")
     async def test_a_server_that_ends_when_it_is_asked_is_started_again(self, make, stdio, log):
         upstream = make("strict")
         assert (await upstream.open(ALICE)).version == "2025-06-18"
