@@ -288,7 +288,7 @@ def _relay(speech: Speech, passage: Passage, outbox: Outbox, upstream: Era) -> O
     """What a client is told of an upstream's notifications: progress under its own token."""
 
     def relay(note: Notification) -> None:
-        params: dict[str, object] = dict(note.params)
+        params: dict[str, object] = dict(passing.said(note))
         if note.method == "notifications/progress":
             if passage.progress_token is None:
                 return

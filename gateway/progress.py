@@ -11,7 +11,7 @@ from gateway.core.model import Task
 from gateway.store.keys import Ref
 from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
-from gateway.wire import jsonrpc
+from gateway.wire import jsonrpc, passing
 from gateway.wire.jsonrpc import Notification
 from gateway.wire.render import RELATED_TASK
 
@@ -77,7 +77,7 @@ class Notes:
 
     def __call__(self, note: Notification) -> None:
         """Takes a note. Progress goes under the client's own token; what there is no room for is dropped."""
-        params: dict[str, object] = dict(note.params)
+        params: dict[str, object] = dict(passing.said(note))
         if note.method == "notifications/progress":
             if self._token is None:
                 return

@@ -10,7 +10,7 @@ from gateway.wire import tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, members, text, write
-from gateway.wire.render import SERVER_INFO
+from gateway.wire.render import RELATED_TASK, SERVER_INFO
 
 CACHE: Final = {"ttlMs": 0, "cacheScope": "private"}
 """TX-HTTP-5: what an upstream says may depend on the caller and on the policy of the moment, so nobody keeps it."""
@@ -100,6 +100,15 @@ def may_hear(note: Notification, era: Era, log_level: str | None, *, upstream: E
     if era is Era.LEGACY or note.method != "notifications/message":
         return era is Era.LEGACY or upstream is Era.MODERN
     return log_level is not None and level(text(note.params.get("level"))) >= level(log_level)
+
+
+def said(note: Notification) -> Members:
+    """What a notification says, without the task of the upstream's own that it may belong to."""
+    meta: Members = members(note.params["_meta"]) or {} if "_meta" in note.params else {}
+    if meta.pop(RELATED_TASK, None) is None:
+        return note.params
+    rest = {name: value for name, value in note.params.items() if name != "_meta"}
+    return {**rest, "_meta": Raw(write(meta))} if meta else rest
 
 
 def level(name: str | None) -> int:

@@ -85,3 +85,20 @@ def test_answers_and_a_level_go_to_an_upstream_that_asked_and_knows_levels():
     assert write(passing.params(given, None)) == b'{"name":"x"}'
     told = b'{"name":"x","inputResponses":{},"requestState":"s","_meta":{"io.modelcontextprotocol/logLevel":"info"}}'
     assert write(passing.params(given, None, answers=True, log_level="info")) == told
+
+
+@requirement("BR-3")
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        (b'{"progress":1.0,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"x"}}}', b'{"progress":1.0}'),
+        (
+            b'{"_meta":{"a":1.0,"io.modelcontextprotocol/related-task":{"taskId":"x"}},"n":1}',
+            b'{"n":1,"_meta":{"a":1.0}}',
+        ),
+        (b'{"_meta":{"a":1.0},"n":1}', b'{"_meta":{"a":1.0},"n":1}'),
+        (b'{"_meta":5}', b'{"_meta":5}'),
+    ],
+)
+def test_a_client_does_not_hear_of_the_task_of_an_upstream(params, told):
+    assert write(passing.said(Notification("notifications/progress", members(params)))) == told
