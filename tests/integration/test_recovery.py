@@ -151,7 +151,7 @@ class TestStoreAway:
                 return response.status
 
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 200]
-        await redis.execute_command("CLIENT", "PAUSE", 1300, "ALL")
+        await redis.execute_command("CLIENT", "PAUSE", 3300, "ALL")
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 503]
         await eventually(lambda: status("/readyz"), lambda code: code == 200)
 
