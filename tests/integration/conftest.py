@@ -69,7 +69,7 @@ class Harness:
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),
             admin=Admin(listen="127.0.0.1:0"),
-            store=Store(url=self.store_url, timeout_s=1),
+            store=Store(url=self.store_url, timeout_s=2),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),
             upstreams=upstreams,
         )

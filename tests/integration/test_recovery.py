@@ -89,7 +89,7 @@ class TestStoreAway:
     async def test_starts_are_refused_and_nothing_is_sent(self, client, server, redis, upstream):
         await client.initialize()
         await client.legacy("tools/list")
-        await redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        await redis.execute_command("CLIENT", "PAUSE", 3500, "ALL")
         refused = await asyncio.gather(
             client.call("echo"), client.legacy("tasks/get", {"taskId": "x" * 32}), client.legacy_call("plain")
         )
@@ -110,7 +110,7 @@ class TestStoreAway:
         await client.initialize()
         task_id = await client.task("gate", {"name": "a"})
         await upstream.until(lambda: upstream.calls("gate"))
-        await redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        await redis.execute_command("CLIENT", "PAUSE", 3500, "ALL")
         upstream.open("a")
         answer = await eventually(
             lambda: client.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
@@ -151,7 +151,7 @@ class TestStoreAway:
                 return response.status
 
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 200]
-        await redis.execute_command("CLIENT", "PAUSE", 1300, "ALL")
+        await redis.execute_command("CLIENT", "PAUSE", 3300, "ALL")
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 503]
         await eventually(lambda: status("/readyz"), lambda code: code == 200)
 
