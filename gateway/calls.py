@@ -95,7 +95,7 @@ class Calls:
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
         hidden = decision.mode is not Mode.TASK or asks_first
-        arguments = work.forwarded(call.params, log_level=caller.speech.log_level if waits else None)
+        arguments = work.forwarded(call.params, log_level=caller.speech.log_level if waits else None, raw=call.raw)
         asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
         task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
         if isinstance(task, Reject):
@@ -221,6 +221,7 @@ class Calls:
             settings.deadline_s,
             settings.max_result_bytes,
             call.progress_token,
+            raw=call.raw,
             may_act=settings.effect != "read_only",
             final=whole,
         )

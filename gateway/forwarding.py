@@ -36,11 +36,10 @@ _UNASKED: Final = Reject("input_refused", "the upstream asked something, and nob
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A request on its way. `params` are as the client wrote them.
+    """A request on its way. `params` are as the client wrote them, `raw` is their text.
 
     `may_act` tells that it may have changed something when its answer was lost; `again` that it may be sent once more
-    then, because it changes nothing. `final` gives what an answer comes to that stands for a
-    task of the upstream's own.
+    then, because it changes nothing. `final` gives what an answer comes to that stands for a task of the upstream.
     """
 
     id: bytes
@@ -52,6 +51,7 @@ class Passage:
     may_act: bool = False
     again: bool = False
     final: Callable[[Link, Response], Awaitable[Response]] | None = None
+    raw: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +218,8 @@ class Forwarding:
         token = None if passage.progress_token is None else call_id
         level = caller.speech.log_level if era is Era.MODERN else None
         own = era is caller.era is Era.MODERN  # what this client answers, the upstream itself has asked
-        params = passing.params(passage.params, token, answers=own, log_level=level)
-        call = Call(call_id, passage.method, params, passage.max_bytes, way.pause)
+        params, raw = passing.params(passage.params, passage.raw, token, answers=own, log_level=level)
+        call = Call(call_id, passage.method, params, passage.max_bytes, way.pause, raw)
         outbox, stop = way.outbox, way.stop
         ask = None
         if outbox is not None and caller.era is Era.LEGACY:

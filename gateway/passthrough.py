@@ -77,9 +77,9 @@ class Passthrough:
         token = intent.progress_token if isinstance(intent, want.Forward) else None
         changes_nothing = method in passing.CHANGES_NOTHING
         timeout = defaults.sync_timeout_s if changes_nothing else defaults.deadline_s
-        return Passage(
-            intent.id, method, intent.params, timeout, defaults.max_result_bytes, token, again=changes_nothing
-        )
+        raw = intent.raw if isinstance(intent, want.Forward) else None
+        limit = defaults.max_result_bytes
+        return Passage(intent.id, method, intent.params, timeout, limit, token, again=changes_nothing, raw=raw)
 
     async def _note(self, endpoint: Endpoint, caller: Caller, intent: want.Note) -> Reply:
         """What a legacy client notes; of a request that it cancels the upstream knows another id."""

@@ -261,7 +261,8 @@ class Runner:
         params = work.call_params(running.arguments, call_id if wants_progress else None, era=era_of(link.version))
         if as_task:
             params = self._asking(running, link, params)
-        call = Call(call_id, "tools/call", params, settings.max_result_bytes)
+        raw = work.as_written(running.arguments, params)
+        call = Call(call_id, "tools/call", params, settings.max_result_bytes, raw=raw)
         command, body = await self._perform(link, call, running, as_task=as_task)
         if isinstance(command, engine.Accept):
             if await self._holder.accept(running, command):

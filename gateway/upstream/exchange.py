@@ -105,7 +105,7 @@ class Exchange:
         self, link: Link, call: Call, on_note: OnNote | None, on_request: OnRequest | None, *, pooled: bool
     ) -> tuple[Response, str | None]:
         """The answer to a request, and the session that came with it. Raises NotSent or OutcomeUnknown."""
-        body = jsonrpc.request(str(call.id).encode(), call.method, call.params)
+        body = jsonrpc.request(str(call.id).encode(), call.method, call.written)
         client = self._connections.client(pooled=pooled)
         url, headers = self._connections.url, self._head(link, {"Content-Type": "application/json"})
         with faults():

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from msgspec import Raw
+
 from gateway.core.model import Owner
 from gateway.wire.jsonrpc import Members, Notification, Request, Response
 
@@ -95,7 +97,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer.
+    """One request to an upstream. `id` is ours; `max_bytes` bounds the answer; `raw` is the text of `params`, if known.
 
     `on_pause` is called where the upstream ends its stream before the answer, to be asked for the rest later; when it
     returns, that is done without waiting any longer.
@@ -106,6 +108,12 @@ class Call:
     params: Members
     max_bytes: int
     on_pause: Callable[[], Awaitable[None]] | None = None
+    raw: bytes | None = None
+
+    @property
+    def written(self) -> Members | Raw:
+        """The parameters as they go out in revisions where nothing is added to them."""
+        return self.params if self.raw is None else Raw(self.raw)
 
 
 OnNote: TypeAlias = Callable[[Notification], None]

@@ -235,7 +235,7 @@ class Session(ABC):
     ) -> Response:
         waiting = self._dialogue.begin(call, on_note, on_request, alone=alone)
         try:
-            answer = await self._ask(waiting, jsonrpc.request(str(call.id).encode(), call.method, call.params))
+            answer = await self._ask(waiting, jsonrpc.request(str(call.id).encode(), call.method, call.written))
         except asyncio.CancelledError:
             self._left(waiting)
             raise

@@ -217,7 +217,7 @@ def _intent(methods: Mapping[str, _Reader], message: Request) -> Intent:
         return reader(message)
     if message.method.startswith(_OURS):
         return want.Refuse(message.id, Reject("method", f"Method not found: {message.method}"))
-    return want.Forward(message.id, message.method, message.params, _progress_token(message))
+    return want.Forward(message.id, message.method, message.params, _progress_token(message), message.raw)
 
 
 def _initialize(message: Request) -> Intent:
@@ -238,7 +238,8 @@ def _call_tool(message: Request) -> Intent:
         return want.Refuse(message.id, Reject("arguments", "inputResponses must be an object"))
     state = text(message.params.get("requestState"))
     token = _progress_token(message)
-    return want.CallTool(message.id, name, arguments, message.params, _task_ask(message), token, answers, state)
+    ask = _task_ask(message)
+    return want.CallTool(message.id, name, arguments, message.params, ask, token, answers, state, message.raw)
 
 
 def _task_ask(message: Request) -> TaskAsk | Reject | None:

@@ -75,8 +75,8 @@ class TaskAsk:
 class CallTool:
     """Call a tool. `task` is what `params.task` says, and counts in 2025-11-25 only.
 
-    `arguments` is the JSON text as written, `{}` where there were none; `params` are all of them. `answers` and
-    `request_state` come with the retry of a modern call that was answered with questions.
+    `arguments` is the JSON text as written, `{}` where there were none; `params` are all of them, `raw` their text.
+    `answers` and `request_state` come with the retry of a modern call that was answered with questions.
     """
 
     id: bytes
@@ -87,6 +87,7 @@ class CallTool:
     progress_token: bytes | None = None
     answers: Members = field(default_factory=dict)
     request_state: str | None = None
+    raw: bytes = field(default=b"{}", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,13 @@ class UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A request that is the upstream's to answer."""
+    """A request that is the upstream's to answer. `raw` is the JSON text of its parameters."""
 
     id: bytes
     method: str
     params: Members
     progress_token: bytes | None = None
+    raw: bytes = field(default=b"{}", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

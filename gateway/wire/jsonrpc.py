@@ -1,7 +1,7 @@
 """JSON-RPC envelopes. Only the envelope is parsed; whatever is not ours stays the bytes that arrived."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -19,11 +19,12 @@ Members: TypeAlias = dict[str, Raw]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. `id` is the JSON text of a string or an integer, as the peer wrote it."""
+    """A request. `id` is the JSON text of a string or an integer, as the peer wrote it; `raw` is that of `params`."""
 
     id: bytes
     method: str
     params: Members
+    raw: bytes = field(default=b"{}", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ def write(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-def request(request_id: bytes, method: str, params: Mapping[str, object]) -> bytes:
-    """A request."""
+def request(request_id: bytes, method: str, params: Mapping[str, object] | Raw) -> bytes:
+    """A request; `params` are members, or an object as written."""
     return write({"jsonrpc": "2.0", "id": Raw(request_id), "method": method, "params": params})
 
 
@@ -167,7 +168,7 @@ def _call(envelope: _Envelope, raw_method: Raw) -> Request | Notification | Reje
     request_id = _request_id(envelope.id)
     if request_id is None:
         return _invalid("an id is a string or an integer")
-    return Request(request_id, method, params)
+    return Request(request_id, method, params, b"{}" if envelope.params is UNSET else bytes(envelope.params))
 
 
 def _request_id(raw: Raw) -> bytes | None:

@@ -54,13 +54,20 @@ def _is_true(raw: Raw | None, name: str) -> bool:
 
 
 def params(
-    given: Members, progress_token: int | None, *, answers: bool = False, log_level: str | None = None
-) -> Members:
+    given: Members,
+    raw: bytes | None,
+    progress_token: int | None,
+    *,
+    answers: bool = False,
+    log_level: str | None = None,
+) -> tuple[Members, bytes | None]:
     """The parameters of a request as the upstream gets them, with a progress token of our own where one is wanted.
 
-    `answers` and `log_level`: see `work.forwarded`.
+    And their text, where they go as they were written. `answers` and `log_level`: see `work.forwarded`.
     """
-    return work.call_params(work.forwarded(given, answers=answers, log_level=log_level), progress_token)
+    stored = work.forwarded(given, answers=answers, log_level=log_level, raw=raw)
+    found = work.call_params(stored, progress_token)
+    return found, work.as_written(stored, found) if stored is raw else None
 
 
 def legacy_result(body: bytes) -> bytes:

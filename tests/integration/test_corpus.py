@@ -142,6 +142,37 @@ class TestCarried:
                 assert said(told) == b'{"jsonrpc":"2.0","id":1,"result":' + body + b"}"
 
 
+@requirement("OWN-BYTES")
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{ "n\u0061me" : "plain" , "x\u002dy":1,  "arguments" : { } }',
+        b'{\t"name":"plain","x":1.0,"_meta" : { "com.example/k" : [ ] } }',
+    ],
+)
+class TestAsWritten:
+    """Spaces and escaped names next to the envelope, where nothing is taken away or added."""
+
+    @pytest.mark.parametrize("method", ["prompts/get", "tools/call", "made/up"])
+    async def test_what_passes(self, client, upstream, method, body):
+        upstream.results[method] = body
+        assert said(await legacy(client, method, body)) == b'{"jsonrpc":"2.0","id":1,"result":' + body + b"}"
+        assert params_of(upstream.raw[-1]) == body
+
+    async def test_a_bounded_call(self, client, upstream, body):
+        body = body.replace(b"plain", b"sync")
+        upstream.results["tools/call"] = body
+        assert said(await legacy(client, "tools/call", body)) == b'{"jsonrpc":"2.0","id":1,"result":' + body + b"}"
+        assert params_of(upstream.raw[-1]) == body
+
+
+@requirement("OWN-LIMITS")
+async def test_of_a_name_that_comes_twice_the_upstream_gets_the_one_that_was_looked_at(client, upstream):
+    upstream.results["tools/call"] = b"{}"
+    await legacy(client, "tools/call", b'{"name":"task","arguments":{"a":1},"name":"plain","arguments":{}}')
+    assert params_of(upstream.raw[-1]) == b'{"name":"plain","arguments":{}}'
+
+
 @requirement("OWN-BYTES", "OWN-LIMITS")
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
 class TestRefused:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.wire import limits
 from gateway.wire.jsonrpc import parse
 from gateway.wire.limits import violation
 from tests.requirements import requirement
@@ -168,3 +169,19 @@ def test_exactly_what_nests_deeper_than_sixty_four_is_refused(leaf, kinds):
         value = wrapped(value, kind if index else "array")
     body = json.dumps(value, ensure_ascii=False).encode()
     assert violation(body) == (TOO_DEEP if len(kinds) > 64 else None)
+
+
+@pytest.mark.parametrize(
+    ("body", "members"),
+    [
+        (b"{}", 0),
+        (b" { } ", 0),
+        (b'{"a":1}', 1),
+        (b'{"a":1,"a":2}', 2),
+        (b'{"a,b":"x,\\",y","b":[1,2,{"c":[1,2],"d":{}}], "c" : {"e":1,"f":","}}', 3),
+        (b'{"a":[],"b":{},"c":[[],[[1,2],3]]}', 3),
+        (b'{"":"[","\\u007b":"}"}', 2),
+    ],
+)
+def test_members_are_counted_as_they_were_written(body, members):
+    assert limits.count(body) == members

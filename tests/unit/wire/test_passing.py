@@ -82,9 +82,9 @@ def test_capabilities_are_told_but_for_tasks_and_what_an_era_cannot_use(client, 
 @requirement("BR-4")
 def test_answers_and_a_level_go_to_an_upstream_that_asked_and_knows_levels():
     given = members(b'{"name":"x","inputResponses":{},"requestState":"s"}')
-    assert write(passing.params(given, None)) == b'{"name":"x"}'
+    assert write(passing.params(given, None, None)[0]) == b'{"name":"x"}'
     told = b'{"name":"x","inputResponses":{},"requestState":"s","_meta":{"io.modelcontextprotocol/logLevel":"info"}}'
-    assert write(passing.params(given, None, answers=True, log_level="info")) == told
+    assert write(passing.params(given, None, None, answers=True, log_level="info")[0]) == told
 
 
 @requirement("BR-3")
