@@ -181,7 +181,7 @@ class ModernUpstream:
 
     async def _exchange(self, link: Link, call: Call, headers: Mapping[str, str], on_note: OnNote | None) -> Response:
         params = modern_client.params(call.params, link.version, link.capabilities)
-        one = replace(call, params=params)
+        one = replace(call, params=params, raw=None)
         pooled = call.method not in _MAY_ACT
         try:
             answer = await _post(self._connections, link.version, one, headers, on_note, pooled=pooled)

@@ -72,7 +72,7 @@ class Rounds:
 
     async def _again(self, call: Call, params: Members, send: Send) -> Response:
         for pause_s in (*_PAUSES_S, None):
-            one = self._current[call.id] = replace(call, id=self._next_id(), params=params)
+            one = self._current[call.id] = replace(call, id=self._next_id(), params=params, raw=None)
             try:
                 return await send(one)
             except NotSent as error:

@@ -84,7 +84,7 @@ class StdioUpstream(Pool):
             if session is None:
                 raise self._over()
             params = modern_client.params(one.params, link.version, link.capabilities)
-            return await session.perform(replace(one, params=params), on_note, None)
+            return await session.perform(replace(one, params=params, raw=None), on_note, None)
 
         return await self._rounds.perform(call, send, on_request)
 

@@ -49,6 +49,12 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="session")
+def server(any_server):
+    """One kind of store is enough: what is shown here does not depend on it."""
+    return any_server
+
+
 @pytest.fixture
 async def upstream() -> AsyncIterator[FullServer]:
     async with FullServer() as running:

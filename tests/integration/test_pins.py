@@ -37,6 +37,12 @@ class Replica:
         return await self.pool.perform(link, Call(self.pool.next_id(), "prompts/list", {}, 10_000))
 
 
+@pytest.fixture(scope="session")
+def server(any_server):
+    """One kind of store is enough: what is shown here does not depend on it."""
+    return any_server
+
+
 @pytest.fixture
 async def upstream():
     async with FullServer() as running:
