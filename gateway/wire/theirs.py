@@ -29,7 +29,8 @@ _MAX_ID: Final = 1024
 _MAX_MESSAGE: Final = 500
 _LONGEST_MS: Final = 86_400_000
 _LEAST_HIDDEN: Final = 8
-_A_NUMBER: Final = re.compile(r"[0-9eE+.\-]*")
+_A_NUMBER: Final = re.compile(r"[+-]?[0-9]*(\.[0-9]*)?([eE][+-]?[0-9]*)?")
+"""A number of JSON or a part of one."""
 
 
 @dataclass(frozen=True, slots=True)

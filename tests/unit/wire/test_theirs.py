@@ -299,15 +299,22 @@ class TestEnding:
         assert self.of("completed", result({"resultType": "complete", "content": []}))[1] == {"content": []}
 
 
+UNLUCKY = "36078151-e984-4180-9432-8e3e68e51259"
+"""Nothing but the letters of numbers, and yet none."""
+
+
 class TestHidden:
     @requirement("BR-3")
-    @pytest.mark.parametrize("theirs_id", [ID, "task_0001", 'quoted "1" id', "ключ-номер-1"])
+    @pytest.mark.parametrize("theirs_id", [ID, "task_0001", 'quoted "1" id', "ключ-номер-1", UNLUCKY])
     def test_wherever_it_is_mentioned(self, theirs_id):
         body = compact({"a": theirs_id, "b": [f"see {theirs_id}."], theirs_id: 1})
         assert json.loads(theirs.hidden(body, theirs_id, OURS)) == {"a": OURS, "b": [f"see {OURS}."], OURS: 1}
 
     @requirement("BR-3", "OWN-BYTES")
-    @pytest.mark.parametrize("theirs_id", ["1", "12345678", "-1.25e+10", "0000000000", "progress", "a1b2c3d"])
+    @pytest.mark.parametrize(
+        "theirs_id",
+        ["1", "12345678", "-1.25e+10", "0000000000", "progress", "a1b2c3d", "e+101234", ".5555555", "+1234567"],
+    )
     def test_but_nothing_that_could_be_something_else(self, theirs_id):
         body = b'{"n":12345678,"x":-1.25e+10,"progress":1,"z":"0000000000 a1b2c3d"}'
         assert theirs.hidden(body, theirs_id, OURS) == body
