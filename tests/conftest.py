@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from redis.asyncio import Redis
 
 from gateway.store.embedded import find_server
@@ -14,6 +15,12 @@ from gateway.store.redis import RedisStore, connect
 from tests.stores import LEASE_MS, SESSION_IDLE_MS, Server, leaks
 
 pytest_plugins = ["pytest_asyncio"]
+
+# A busy machine is no fault of what is tested, and a run tells the same as the one before it.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("steady")
 
 
 def servers() -> dict[str, str]:
