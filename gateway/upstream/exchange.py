@@ -6,6 +6,7 @@ under it in a way that looks the same whether the server acted or not.
 """
 
 import asyncio
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -20,6 +21,7 @@ from gateway.wire.jsonrpc import Notification, Request, Response
 HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
 """What may have an effect goes over a connection that is used once."""
 TELL_S: Final = 2.0
+_PIECE_BYTES: Final = 2**20
 _ACCEPT: Final = "application/json, text/event-stream"
 MAX_ERROR_BYTES: Final = 65_536
 _MAX_LISTENED_BYTES: Final = 4_194_304
@@ -109,7 +111,7 @@ class Exchange:
         client = self._connections.client(pooled=pooled)
         url, headers = self._connections.url, self._head(link, {"Content-Type": "application/json"})
         with faults():
-            async with client.post(url, data=body, headers=headers, allow_redirects=False) as response:
+            async with client.post(url, data=payload(body), headers=headers, allow_redirects=False) as response:
                 answer = await self._answer(response, link, call, on_note, on_request)
                 return answer, response.headers.get("Mcp-Session-Id")
         raise AssertionError  # faults are raised
@@ -120,7 +122,7 @@ class Exchange:
         try:
             headers = self._head(link, {"Content-Type": "application/json"})
             async with self._connections.client(pooled=True).post(
-                self._connections.url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                self._connections.url, data=payload(body), headers=headers, timeout=timeout, allow_redirects=False
             ):
                 pass
         except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
@@ -276,6 +278,11 @@ class Exchange:
         if link.session_id is not None:
             headers["Mcp-Session-Id"] = link.session_id
         return headers
+
+
+def payload(body: bytes) -> bytes | io.BytesIO:
+    """A body as it is sent: a large one in pieces, so that it holds up nobody else."""
+    return body if len(body) <= _PIECE_BYTES else io.BytesIO(body)
 
 
 def _client(connector: aiohttp.TCPConnector, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:

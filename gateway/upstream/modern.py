@@ -17,7 +17,7 @@ from gateway.core.model import Owner
 from gateway.telemetry import Telemetry
 from gateway.upstream import exchange
 from gateway.upstream.discovery import MAX_BYTES, PROBE_S, discover, hello_of, meant
-from gateway.upstream.exchange import Connections
+from gateway.upstream.exchange import Connections, payload
 from gateway.upstream.once import Once
 from gateway.upstream.port import (
     NO_CAPABILITIES,
@@ -258,7 +258,7 @@ async def _post(
     headers = connections.headers({"Content-Type": "application/json", **told})
     client = connections.client(pooled=pooled)
     with exchange.faults():
-        async with client.post(connections.url, data=body, headers=headers, allow_redirects=False) as response:
+        async with client.post(connections.url, data=payload(body), headers=headers, allow_redirects=False) as response:
             single = await exchange.single_answer(response, None, call)
             return single or await _streamed(response, call, on_note)
     raise AssertionError  # faults are raised

@@ -5,6 +5,7 @@ and what the stream says are looked at together, because a server may use either
 """
 
 import asyncio
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, TypeAlias
@@ -237,11 +238,11 @@ class Stream(Session):
             self._dialogue.hear(event.data)
 
 
-class _Body(aiohttp.BytesPayload):
+class _Body(aiohttp.BytesIOPayload):
     """A body that knows whether any of it may have left: before that, a server cannot have acted on it."""
 
     def __init__(self, body: bytes) -> None:
-        super().__init__(body, content_type="application/json")
+        super().__init__(io.BytesIO(body), content_type="application/json")
         self.left = False
 
     async def write(self, writer: AbstractStreamWriter) -> None:
