@@ -132,7 +132,10 @@ class Watch:
 
     async def fetch(self, max_bytes: int, on_note: OnNote, on_request: OnRequest) -> Response | Trouble:
         """What the task came to, for as long as that takes; questions come meanwhile."""
-        return await self._ask(self.dialect.result(self._task), max_bytes, on_note, on_request, timeout_s=None)
+        ask = self.dialect.result(self._task)
+        if ask is None:
+            return Trouble("the state of this task tells all that it comes to", definite=True)
+        return await self._ask(ask, max_bytes, on_note, on_request, timeout_s=None)
 
     async def cancel(self) -> None:
         """Tells the upstream to stop. Failing to tell is no error: the task goes on and is looked at."""
@@ -141,7 +144,8 @@ class Watch:
 
     async def update(self, key: str, answer: bytes) -> bool:
         """Brings the answer to a question that came with the state; whether it arrived."""
-        told = await self._ask(self.dialect.update(self._task, key, answer))
+        ask = self.dialect.update(self._task, key, answer)
+        told = None if ask is None else await self._ask(ask)
         return isinstance(told, Response) and told.ok
 
     async def reply(self, request_id: str, *, ok: bool, body: bytes) -> None:

@@ -4,22 +4,19 @@ A server that speaks both is spoken to in the era of the client: what a client s
 streams of their own and questions in the middle, exists in its own era. Requests of no client session are modern ones.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-
 from gateway.core.model import Owner
+from gateway.upstream.delegating import Delegating
 from gateway.upstream.discovery import hello_of
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.modern import ModernUpstream, probe
 from gateway.upstream.once import Once
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, NotSpoken, OnNote, OnRequest
+from gateway.upstream.port import NO_CAPABILITIES, Link, NotSent, NotSpoken
 from gateway.wire import theirs_2025, theirs_ext
 from gateway.wire.intent import MODERN_VERSIONS
-from gateway.wire.jsonrpc import Members, Response
 
 
-class BothEras:
+class BothEras(Delegating):
     """Hands on to one of two. An era that turns out to be wrong is asked for anew."""
 
     def __init__(self, connections: Connections, legacy: HttpUpstream, modern: ModernUpstream) -> None:
@@ -61,44 +58,6 @@ class BothEras:
         if not theirs_ext.offers(found.version, found.capabilities):
             return link
         return Link(link.owner, found.version, None, link.capabilities, link.client, hello_of(found))
-
-    async def perform(
-        self, link: Link, call: Call, on_note: OnNote | None = None, on_request: OnRequest | None = None
-    ) -> Response:
-        """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
-        return await self._of(link).perform(link, call, on_note, on_request)
-
-    async def cancel(self, link: Link, call: Call) -> None:
-        """Tells the server that nobody waits for this request any more."""
-        await self._of(link).cancel(link, call)
-
-    async def tell(self, link: Link, method: str, params: Members) -> None:
-        """Sends a notification of the client."""
-        await self._of(link).tell(link, method, params)
-
-    async def listen(self, link: Link, on_note: OnNote, on_request: OnRequest, resources: Sequence[str] = ()) -> None:
-        """Hears what belongs to no call; `resources` counts in the modern era only."""
-        await self._of(link).listen(link, on_note, on_request, resources)
-
-    async def follow(self, link: Link, task: str, on_note: OnNote, on_request: OnRequest) -> None:
-        """Hears what concerns a task of the server's own."""
-        await self._of(link).follow(link, task, on_note, on_request)
-
-    async def reply(self, link: Link, request_id: str, *, ok: bool, body: bytes) -> None:
-        """Answers a request of the server that was heard elsewhere."""
-        await self._of(link).reply(link, request_id, ok=ok, body=body)
-
-    def holding(self, link: Link) -> AbstractContextManager[None]:
-        """Keeps a session from being ended for want of use."""
-        return self._of(link).holding(link)
-
-    def spare(self, link: Link) -> bool:
-        """Leaves a session to other processes; whether they can use it."""
-        return self._of(link).spare(link)
-
-    async def leave(self, link: Link) -> None:
-        """Ends a session that belongs to one client session alone."""
-        await self._of(link).leave(link)
 
     async def close(self) -> None:
         """Ends all sessions."""

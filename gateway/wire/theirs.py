@@ -78,14 +78,14 @@ class Dialect(Protocol):
     def get(self, task: str) -> Ask:
         """How is the task."""
 
-    def result(self, task: str) -> Ask:
+    def result(self, task: str) -> Ask | None:
         """What did the task come to."""
 
     def cancel(self, task: str) -> Ask:
         """Stop the task."""
 
-    def update(self, task: str, key: str, answer: bytes) -> Ask:
-        """The answer to a question that came with the state."""
+    def update(self, task: str, key: str, answer: bytes) -> Ask | None:
+        """The answer to a question that came with the state; None in a dialect where none does."""
 
     def answer(self, task: str, answer: bytes) -> bytes:
         """The answer to a question that came as a request, as the upstream wants to read it."""

@@ -43,9 +43,8 @@ class Dialect2025:
         """Stop the task."""
         return Ask("tasks/cancel", named(task))
 
-    def update(self, task: str, key: str, answer: bytes) -> Ask:
+    def update(self, task: str, key: str, answer: bytes) -> None:
         """There are no questions that come with the state."""
-        raise NotImplementedError
 
     def answer(self, task: str, answer: bytes) -> bytes:
         """A result with the task that it belongs to among its `_meta`."""

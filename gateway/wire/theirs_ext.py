@@ -40,9 +40,8 @@ class DialectExt:
         """How is the task."""
         return Ask("tasks/get", named(task))
 
-    def result(self, task: str) -> Ask:
+    def result(self, task: str) -> None:
         """There is no such request."""
-        raise NotImplementedError
 
     def cancel(self, task: str) -> Ask:
         """Stop the task."""

@@ -68,8 +68,9 @@ def forwarded(
     kept: dict[str, object] = {name: value for name, value in meta.items() if name not in _BETWEEN_PEERS}
     all_of_it = len(passed) + ("_meta" in params) == len(params) and len(kept) == len(meta)
     if raw is not None and all_of_it and progress_token is None and log_level is None:
+        again = write(params)
         # Of a name that comes twice one counted here; another parser might take the other one.
-        return raw if limits.count(raw) == len(params) else write(params)
+        return raw if raw != again and limits.count(raw) == len(params) else again
     if progress_token is not None:
         kept["progressToken"] = progress_token
     if log_level is not None:
