@@ -61,6 +61,7 @@ class Gateway:
         self._runner: Runner | None = None
         self._admin: Admin | None = None
         self._service: Service | None = None
+        self._background: Background | None = None
         self._hurried = asyncio.Event()
         self._patience: Patience | None = None
         self.front: Front = front or HttpFront()
@@ -86,7 +87,7 @@ class Gateway:
         wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
         runner = self._make_runner(store, streams, wake, endpoints, config)
         wake.on_stop = runner.stop
-        background = Background(lambda error: telemetry.fault("background", error))
+        background = self._background = Background(lambda error: telemetry.fault("background", error))
         authenticator = await self._authenticator(config)
         records = Records(
             store,
@@ -141,6 +142,8 @@ class Gateway:
             self._runner.pause()
         try:
             await self.front.settle(patience)
+            if self._background is not None:  # T25-HTTP-1: calls go on whose clients have left
+                await patience.wait(self._background.under_way("forward", "answer"))
         finally:
             if self._runner is not None:
                 self._runner.pause()

@@ -80,6 +80,10 @@ class Background:
         task.add_done_callback(self._done)
         return task
 
+    def under_way(self, *names: str) -> "list[asyncio.Task[Any]]":
+        """What runs now under these names."""
+        return [task for task in self._tasks if task.get_name() in names]
+
     async def close(self, timeout_s: float) -> None:
         """Ends what does not end by itself in time."""
         if self._tasks:

@@ -1,9 +1,12 @@
 """What the front door refuses before anything is believed."""
 
+import asyncio
 import json
 
+import aiohttp
 import pytest
 
+from gateway.pending import Pending
 from tests.requirements import requirement
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {}}}
@@ -115,6 +118,22 @@ async def test_an_unknown_version_of_a_legacy_session_is_a_bad_request(client):
     await client.initialize()
     answer = await client.post(CALL, {**client.session, "MCP-Protocol-Version": "2099-01-01"})
     assert answer.status == 400
+
+
+async def test_a_stream_that_meets_a_fault_of_ours_ends(client, harness, monkeypatch):
+    async def broken():
+        await asyncio.sleep(0.1)
+        raise RuntimeError("CANARY")
+
+    async def handle(*_):
+        answer = asyncio.ensure_future(broken())
+        return Pending(answer, answer.cancel)
+
+    monkeypatch.setattr(harness.gateways[0].front.door._service, "handle", handle)
+    body, headers = client.modern_request("server/discover")
+    async with asyncio.timeout(10):
+        with pytest.raises(aiohttp.ClientError):
+            await client.post(body, headers)
 
 
 class TestBrowsers:

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from gateway import fronts
+from gateway import app, fronts
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
+from tests.sse_client import opened, session_stream
 
 RETRY = {**POLICY, "defaults": {**POLICY["defaults"], "effect": "read_only", "on_lost": "retry"}}
 
@@ -222,6 +223,25 @@ class TestStop:
         upstream.open("a")
         assert (await calling).result["content"][0]["text"] == "through a"
         await stopping
+
+    @requirement("OWN-DRAIN", "T25-HTTP-1")
+    async def test_lets_a_plain_call_end_whose_client_has_left(self, harness, upstream, monkeypatch):
+        monkeypatch.setattr(app, "LAST_WORDS_S", 0.05)
+        client = await harness.start({**POLICY, "tools": [{"match": "gate", "task_support": "forbidden"}]})
+        await client.initialize()
+        params = {"name": "gate", "arguments": {"name": "a"}}
+        body = {"jsonrpc": "2.0", "id": "r", "method": "tools/call", "params": params}
+        async with opened(client, body, client.session) as stream:
+            await stream.event()
+        stopping = asyncio.create_task(harness.gateways[0].stop())
+        done, _ = await asyncio.wait({stopping}, timeout=0.5)
+        assert not done
+        upstream.open("a")
+        await stopping
+        other = await harness.start()
+        other.session = client.session
+        async with session_stream(other, stream.ids[-1]) as again:
+            assert (await again.message(""))["result"]["content"][0]["text"] == "through a"
 
     async def test_leaves_the_session_of_a_client_to_the_next_process(self, harness, upstream):
         client = await harness.start()
