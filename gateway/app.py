@@ -19,9 +19,10 @@ from gateway.edge.auth import Authenticator, NoAuthentication, token_authenticat
 from gateway.forwarding import Forwarding
 from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
 from gateway.pending import Background, Patience
+from gateway.performing import Site
 from gateway.pinning import StoredPins
 from gateway.records import Records
-from gateway.runner import Limits, Runner, Site
+from gateway.runner import Limits, Runner
 from gateway.service import Service
 from gateway.store.embedded import Embedded
 from gateway.store.redis import RedisStore, connect

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from gateway.core import engine
 from gateway.core.model import Effect, Operation, OperationState, Owner, Task, TaskState
 
 OWNER = Owner("https://idp", "ann", "acme", "reports")
@@ -43,3 +44,11 @@ def operation(**changes: Any) -> Operation:
         version=5,
     )
     return replace(made, **changes)
+
+
+def apply_forgetting(before: Task | None, fact: Operation, command: engine.Command, now: int) -> engine.Outcome:
+    """What a command makes of the records, without the history that it adds: that has tests of its own."""
+    after = engine.apply(before, fact, command, now)
+    if isinstance(after, engine.Applied) and after.operation is not fact:
+        return replace(after, operation=replace(after.operation, history=fact.history))
+    return after

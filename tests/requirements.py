@@ -174,5 +174,8 @@ ENTRIES: dict[str, Entry] = {
     "OWN-SCHEMA": Entry("records carry a schema number; an unknown one is refused", OWN),
     "OWN-HEALTH": Entry("liveness speaks of the process, readiness of its store and of the keys of issuers", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
+    "OWN-LEDGER": Entry("the ledger tells of each operation what was intended, what became of it and who said so", OWN),
+    "OWN-APPROVE": Entry("what is to be approved is sent once, after the requestor agreed, and not otherwise", OWN),
+    "OWN-RECONCILE": Entry("an unknown outcome stays unknown until an authority or a person tells", OWN),
     "OWN-DRAIN": Entry("a stopped gateway lets running calls finish and tells the truth about the rest", OWN),
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.core.model import OutcomeKind, Place, Question, Seen
+from gateway.core.model import Learnt, OutcomeKind, Place, Question, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The upstream answered."""
+    """The upstream answered. `receipt` is what it gave as a proof (JSON text), empty for nothing."""
 
     kind: OutcomeKind
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,31 @@ class Respond:
 
 
 @dataclass(frozen=True, slots=True)
+class Approve:
+    """The requestor agreed to what is about to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """It looks planned, in a store that may have lost that it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquired:
+    """The authority was asked, and told nothing. It may be asked again at `next_ms`."""
+
+    next_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reconcile:
-    """An authority told what became of an unknown operation."""
+    """An authority told what became of an unknown operation. `by` and `reason` are those of a person, if it was one."""
 
     kind: OutcomeKind
+    learnt: Learnt = Learnt.RECONCILED
+    receipt: str = ""
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,9 @@ Command: TypeAlias = (
     | GraceOver
     | Ask
     | Respond
+    | Approve
+    | Doubt
+    | Inquired
     | Reconcile
     | Promote
 )

@@ -6,7 +6,7 @@ All times are milliseconds since the epoch on the store's clock; all durations a
 from dataclasses import dataclass
 from enum import StrEnum
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of both records. Readers accept this one and the one before."""
 
 
@@ -63,6 +63,20 @@ class Learnt(StrEnum):
     ANSWER = "answer"
     LATE_ANSWER = "late_answer"
     RECONCILED = "reconciled"
+    """An authority was asked: a tool that the policy names."""
+    RESOLVED = "resolved"
+    """A person said so."""
+
+
+class Verified(StrEnum):
+    """What is known about the effect of an operation, whatever its task says."""
+
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NONE = "none"
+    """Nothing was sent, or nothing that could have had an effect."""
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,47 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A state that an operation reached, and what brought it there. `by` is a person, where one did."""
+
+    at_ms: int
+    state: OperationState
+    cause: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """How an authority is asked what became of an operation: a read-only tool, with arguments (JSON text).
+
+    `first`: the requestor's task waits for its answer. It may be asked next at `next_ms`, and not after `until_ms`;
+    None for both as long as there is nothing to ask. `tries` counts the questions that told nothing.
+    """
+
+    tool: str
+    arguments: str
+    budget_ms: int
+    first: bool = False
+    tries: int = 0
+    next_ms: int | None = None
+    until_ms: int | None = None
+
+    def due(self, now: int) -> int | None:
+        """When it is to be asked next; None where that is over, or has not begun."""
+        over = self.until_ms is not None and now >= self.until_ms
+        return None if over else self.next_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What the requestor has to agree to before anything is sent. `timeout_ms` is how long it has for that."""
+
+    message: str
+    timeout_ms: int
+    granted_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """The promise. `hidden` records are known to nobody but the request that waits for them.
 
@@ -185,7 +240,9 @@ class Operation:
     """The fact: one intended effect at one upstream, whatever the requestor is told about it.
 
     `handle` is the id by which an upstream that took the work can be asked about it, `place` where, `seen` what it said
-    last, and `correlation` a digest of the handle, for log lines.
+    last, and `correlation` a digest of the handle, for log lines. `idempotency_key` is the requestor's own name for the
+    effect; `object_version` and `receipt` are JSON texts, the version of the object that the requestor saw and what the
+    upstream gave as a proof; `intended_effect` is for people.
     """
 
     id: str
@@ -206,6 +263,13 @@ class Operation:
     outcome_kind: OutcomeKind | None = None
     learnt: Learnt | None = None
     reason: str = ""
+    idempotency_key: str = ""
+    object_version: str = ""
+    intended_effect: str = ""
+    receipt: str = ""
+    inquiry: Inquiry | None = None
+    approval: Approval | None = None
+    history: tuple[Step, ...] = ()
     version: int = 1
     schema: int = SCHEMA
 
@@ -215,6 +279,16 @@ class Operation:
         return self.state in SETTLED
 
     @property
+    def outcome(self) -> Verified:
+        """What is known about its effect; `learnt` tells from whom."""
+        if self.state in (OperationState.ANSWERED, OperationState.RECONCILED):
+            return Verified.SUCCEEDED if self.outcome_kind is OutcomeKind.RESULT else Verified.FAILED
+        return _OUTCOMES.get(self.state, Verified.PENDING)
+
+    @property
     def may_have_acted(self) -> bool:
         """Whether an upstream that was told to work may have changed something."""
         return self.effect is not Effect.READ_ONLY
+
+
+_OUTCOMES = {OperationState.DROPPED: Verified.NONE, OperationState.UNKNOWN: Verified.UNKNOWN}

@@ -20,6 +20,7 @@ class OperationEvent(StrEnum):
     DROP = "drop"
     OBSERVE = "observed"
     FORGET = "forgotten"
+    DOUBT = "in doubt"
 
 
 _PLANNED, _SENT, _ACCEPTED = OperationState.PLANNED, OperationState.SENT, OperationState.ACCEPTED
@@ -29,12 +30,12 @@ _EVENTS = tuple(OperationEvent)
 _ABSORBED = (None,) * len(_EVENTS)
 
 _ROWS: Final[Mapping[OperationState, tuple[OperationState | None, ...]]] = {
-    #           send   not sent  accept     answer     lost, rep. lost       reconcile    drop      observed   forgotten
-    _PLANNED: (_SENT, None, None, None, None, None, None, _DROPPED, None, None),
-    _SENT: (None, _PLANNED, _ACCEPTED, _ANSWERED, _PLANNED, _UNKNOWN, None, _DROPPED, None, None),
+    # send, not sent, accept, answer, lost repeatable, lost, reconcile, drop, observed, forgotten, in doubt
+    _PLANNED: (_SENT, None, None, None, None, None, None, _DROPPED, None, None, _UNKNOWN),
+    _SENT: (None, _PLANNED, _ACCEPTED, _ANSWERED, _PLANNED, _UNKNOWN, None, _DROPPED, None, None, None),
     # Work whose handle is known is not lost with its holder: it is looked at again, until nobody can tell any more.
-    _ACCEPTED: (None, None, None, _ANSWERED, _ACCEPTED, _ACCEPTED, None, None, _ACCEPTED, _UNKNOWN),
-    _UNKNOWN: (None, None, None, _ANSWERED, None, None, _RECONCILED, None, None, None),
+    _ACCEPTED: (None, None, None, _ANSWERED, _ACCEPTED, _ACCEPTED, None, None, _ACCEPTED, _UNKNOWN, None),
+    _UNKNOWN: (None, None, None, _ANSWERED, None, None, _RECONCILED, None, None, None, None),
     _ANSWERED: _ABSORBED,
     _RECONCILED: _ABSORBED,
     _DROPPED: _ABSORBED,

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gateway.core import engine
-from gateway.core.engine import Applied, Refusal, Refused, apply
+from gateway.core.engine import Applied, Refusal, Refused
 from gateway.core.model import Effect, Learnt, OperationState, OutcomeKind, Place, Question, Seen, TaskState
 from tests.records import CREATED, DEADLINE, operation, task
+from tests.records import apply_forgetting as apply
 from tests.requirements import requirement
 
 NOW = CREATED + 5_000
@@ -320,8 +321,13 @@ class TestCancel:
     def test_of_a_terminal_task_is_refused(self, gone, final):
         assert apply(gone, SENT, engine.Cancel(final=final), NOW) == TERMINAL
 
+    @pytest.mark.parametrize("final", [True, False])
+    def test_of_a_task_whose_work_is_asked_about_ends_it_and_leaves_the_truth_open(self, final):
+        after = apply(task(), UNKNOWN, engine.Cancel(final=final), NOW)
+        assert after == Applied(replace(stopped(task()), cancel_asked_ms=NOW), UNKNOWN)
+
     def test_is_refused_for_a_task_that_lost_its_operation(self):
-        assert apply(task(), UNKNOWN, engine.Cancel(final=True), NOW) == ILLEGAL
+        assert apply(task(), operation(state=OperationState.RECONCILED), engine.Cancel(final=True), NOW) == ILLEGAL
 
 
 class TestGraceOver:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gateway.core import engine
-from gateway.core.engine import Applied, Refusal, Refused, apply
+from gateway.core.engine import Applied, Refusal, Refused
 from gateway.core.model import Effect, Learnt, OperationState, OutcomeKind, Question, TaskState
+from tests.records import apply_forgetting as apply
 from tests.records import operation, task
 from tests.requirements import requirement
 from tests.unit.core.test_engine import (

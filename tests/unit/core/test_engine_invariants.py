@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import Effect, OperationState, OutcomeKind, Place, Question, Seen, TaskState
+from gateway.core.model import Approval, Effect, Inquiry, OperationState, OutcomeKind, Place, Question, Seen, TaskState
 from tests.records import CREATED, DEADLINE, operation, task
 from tests.requirements import requirement
 
@@ -30,9 +30,17 @@ COMMANDS = [
     engine.Ask(QUESTION),
     engine.Ask(replace(QUESTION, key="q2")),
     engine.Respond({"q1": "{}"}),
-    engine.Reconcile(OutcomeKind.RESULT),
+    *(engine.Reconcile(kind) for kind in OutcomeKind),
+    engine.Approve(),
+    engine.Doubt(),
+    engine.Inquired(CREATED + 20),
+    engine.Inquired(DEADLINE),
     engine.Promote(10_000, 1_000),
 ]
+TO_APPROVE = Approval("really?", 1_000)
+APPROVED = replace(TO_APPROVE, granted_ms=CREATED + 1)
+ASKED = Inquiry("state", "{}", 1_000, tries=1, next_ms=CREATED + 5, until_ms=CREATED + 1_000)
+INQUIRIES = (ASKED, replace(ASKED, first=True))
 TASKS = [None] + [
     task(
         state=state,
@@ -47,6 +55,9 @@ OPERATIONS = [
     operation(state=state, effect=effect, repeatable=repeatable)
     for state, effect, repeatable in itertools.product(OperationState, Effect, (False, True))
     if not (repeatable and effect == "consequential")
+] + [
+    operation(state=state, approval=approval, inquiry=inquiry)
+    for state, approval, inquiry in itertools.product(OperationState, (None, TO_APPROVE, APPROVED), INQUIRIES)
 ]
 LEGAL_TASK = {
     "working": {"working", "input_required", "done", "cancelled"},
@@ -122,15 +133,46 @@ def test_a_task_that_nobody_answered_ends_and_its_upstream_is_told():
     for before, fact, command, _, after in results():
         if isinstance(command, engine.InputExpired):
             assert not before.terminal
-            assert fact.state in ("sent", "accepted")
+            to_approve = fact.approval is not None and fact.approval.granted_ms is None
+            assert fact.state in ("sent", "accepted") or (fact.state == "planned" and to_approve)
             assert after.task.terminal
-            assert after.tell_upstream
+            assert after.tell_upstream is (fact.state != "planned")
             assert after.operation.reason == engine.UNANSWERED or after.operation is fact
 
 
 def test_only_what_is_under_way_has_an_upstream_to_tell():
     for _, fact, command, _, after in results():
         assert not after.tell_upstream or fact.state in ("sent", "accepted"), command
+
+
+@requirement("OWN-APPROVE")
+def test_nothing_is_sent_that_was_to_be_approved_and_was_not():
+    for _, fact, _, _, after in results():
+        if after.operation.state == "sent" and fact.state == "planned":
+            assert fact.approval is None or fact.approval.granted_ms is not None
+
+
+@requirement("OWN-LEDGER")
+def test_the_history_tells_of_each_state_and_of_nothing_else():
+    for _, fact, command, now, after in results():
+        added = after.operation.history[len(fact.history) :]
+        assert [(step.state, step.at_ms) for step in added] == (
+            [] if after.operation.state is fact.state else [(after.operation.state, now)]
+        ), command
+
+
+@requirement("OWN-RECONCILE")
+def test_what_is_unknown_stays_so_until_somebody_tells():
+    for _, fact, command, _, after in results():
+        if fact.state == "unknown" and after.operation.state != "unknown":
+            assert isinstance(command, (engine.Answer, engine.Reconcile))
+
+
+@requirement("OWN-RECONCILE")
+def test_a_task_whose_work_is_unknown_never_gets_a_result_that_nobody_gave():
+    for before, fact, command, _, after in results():
+        if fact.state == "unknown" and after.finished and not isinstance(command, engine.Answer):
+            assert after.task.outcome_kind == "error", (before, command)
 
 
 def test_what_expired_stays_so():

@@ -30,11 +30,11 @@ def test_new_records_start_at_the_first_version_of_the_current_schema():
     from gateway.core.model import Operation, Task
 
     fields = {name: field.default for name, field in Task.__dataclass_fields__.items()}
-    assert (fields["version"], fields["schema"], fields["hidden"], fields["questions"]) == (1, 2, False, ())
+    assert (fields["version"], fields["schema"], fields["hidden"], fields["questions"]) == (1, 3, False, ())
     assert (fields["capabilities"], fields["session"]) == ("{}", "")
     fields = {name: field.default for name, field in Operation.__dataclass_fields__.items()}
-    assert (fields["version"], fields["schema"], fields["attempt"], fields["repeatable"]) == (1, 2, 0, False)
-    assert SCHEMA == 2
+    assert (fields["version"], fields["schema"], fields["attempt"], fields["repeatable"]) == (1, 3, 0, False)
+    assert SCHEMA == 3
 
 
 @requirement("T25-SEC-1", "T25-SEC-6")

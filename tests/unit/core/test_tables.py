@@ -21,6 +21,7 @@ TASK_MOVES = {
 OPERATION_MOVES = {
     ("planned", "send"): "sent",
     ("planned", "drop"): "dropped",
+    ("planned", "in doubt"): "unknown",
     ("sent", "not sent"): "planned",
     ("sent", "accept"): "accepted",
     ("sent", "answer"): "answered",

@@ -4,7 +4,19 @@ import json
 
 import pytest
 
-from gateway.core.model import SCHEMA, Effect, OutcomeKind, Place, Question, Seen, TaskState
+from gateway.core.model import (
+    SCHEMA,
+    Approval,
+    Effect,
+    Inquiry,
+    OperationState,
+    OutcomeKind,
+    Place,
+    Question,
+    Seen,
+    Step,
+    TaskState,
+)
 from gateway.store import codec
 from gateway.store.port import Session, UnknownSchema
 from tests.records import operation, task
@@ -29,15 +41,25 @@ def test_an_operation_comes_back_as_it_was():
     known = {"handle": "h", "reason": "r", "arguments_digest": "d", "correlation": "c"}
     place = Place("2025-11-25", "2025-11-25", "s", "{}", cancels=False, created="then", token="1")
     seen = Seen("working", 1, 2, told=True)
-    full = operation(effect=Effect.IDEMPOTENT, repeatable=True, attempt=3, place=place, seen=seen, **known)
+    ledger = {
+        "idempotency_key": "k",
+        "object_version": "1.0",
+        "intended_effect": "publish",
+        "receipt": '"r"',
+        "inquiry": Inquiry("state", "{}", 10, first=True, tries=2, next_ms=3, until_ms=4),
+        "approval": Approval("really?", 5, 6),
+        "history": (Step(1, OperationState.SENT, "send"), Step(2, OperationState.UNKNOWN, "lost", "ann")),
+    }
+    full = operation(effect=Effect.IDEMPOTENT, repeatable=True, attempt=3, place=place, seen=seen, **known, **ledger)
     assert codec.decode_operation(codec.encode(full)) == full
 
 
-@requirement("OWN-SCHEMA", "BR-3")
-def test_an_operation_of_before_upstreams_had_tasks_is_read():
+@requirement("OWN-SCHEMA", "OWN-LEDGER")
+def test_an_operation_of_before_there_was_a_ledger_is_read():
+    added = ("idempotency_key", "object_version", "intended_effect", "receipt", "inquiry", "approval", "history")
     written = json.loads(codec.encode(operation()))
-    before = {name: value for name, value in written.items() if name not in ("place", "seen", "correlation")}
-    assert codec.decode_operation(json.dumps({**before, "schema": 1}).encode()) == operation(schema=1)
+    before = {name: value for name, value in written.items() if name not in added}
+    assert codec.decode_operation(json.dumps({**before, "schema": 2}).encode()) == operation(schema=2)
 
 
 def test_a_session_comes_back_as_it_was():
