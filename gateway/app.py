@@ -83,6 +83,7 @@ class Gateway:
         )
         self._stack.push_async_callback(store.close)
         await store.check()
+        await store.bootstrap()
         streams = StreamStore(store)
         endpoints = self._endpoints(StoredPins(streams, int(config.sessions.idle_ttl_s * 1000)))
         wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)

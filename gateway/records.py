@@ -13,10 +13,10 @@ from gateway.core.model import Effect, Operation, OperationState, Owner, Task, T
 from gateway.pending import Background
 from gateway.policy.model import Settings
 from gateway.store.keys import Ref
-from gateway.store.port import Change, Created, NewWork, Pair, Store, StoreAway, Verdict
+from gateway.store.port import Change, Created, Creation, NewWork, Pair, Store, StoreAway, Verdict
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.wire.errors import Reject
+from gateway.wire.errors import Reject, switched_off
 from gateway.wire.intent import CallTool
 
 _REREAD_S: Final = 10.0
@@ -74,11 +74,13 @@ class Records:
         task, operation = self._records(asker, call, settings, hidden=hidden)
         retention = settings.ledger_retention_days * _DAY_MS
         limits = (settings.max_concurrent_per_principal, settings.max_concurrent_per_tenant)
-        verdict = await self._create(NewWork(task, operation, arguments, *limits, retention), settings)
-        if verdict is not Created.CREATED:
-            limit = limits[verdict is Created.QUOTA_TENANT]
-            message = f"{limit} tasks of this {verdict} are under way: wait until one ends"
-            return Reject("quota", message, {"limit": limit, "scope": str(verdict)})
+        creation = await self._create(NewWork(task, operation, arguments, *limits, retention), settings)
+        if creation.verdict is Created.SWITCH:
+            return switched_off(creation.which)
+        if creation.verdict is not Created.CREATED:
+            limit = limits[creation.verdict is Created.QUOTA_TENANT]
+            message = f"{limit} tasks of this {creation.verdict} are under way: wait until one ends"
+            return Reject("quota", message, {"limit": limit, "scope": str(creation.verdict)})
         self._nudge()
         if not hidden:
             self._telemetry.created(upstream=task.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id)
@@ -156,7 +158,7 @@ class Records:
                             return
                     await asyncio.sleep(_STORE_BACKOFF_S)
 
-    async def _create(self, work: NewWork, settings: Settings) -> Created:
+    async def _create(self, work: NewWork, settings: Settings) -> Creation:
         """A lost answer does not tell whether the record exists, so the same id is created once more.
 
         When that fails too, or the time is over, whatever was created is dropped as soon as the store answers.

@@ -82,6 +82,7 @@ async def store(server: Server, redis: "Redis") -> AsyncIterator[RedisStore]:
     """A store on an empty server."""
     made = RedisStore(connect(server.url, 5), "mtg", timeout_s=5, lease_ms=LEASE_MS, session_idle_ms=SESSION_IDLE_MS)
     await made.check()
+    await made.bootstrap()
     yield made
     await made.close()
 

@@ -174,6 +174,8 @@ ENTRIES: dict[str, Entry] = {
     "OWN-SCHEMA": Entry("records carry a schema number; an unknown one is refused", OWN),
     "OWN-HEALTH": Entry("liveness speaks of the process, readiness of its store and of the keys of issuers", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
+    "OWN-SWITCH": Entry("a switch that is on, lost or unreadable blocks new starts, and nothing else", OWN),
+    "OWN-KEY-ONCE": Entry("an idempotency key begins one operation, for its owner and its tool", OWN),
     "OWN-LEDGER": Entry("the ledger tells of each operation what was intended, what became of it and who said so", OWN),
     "OWN-APPROVE": Entry("what is to be approved is sent once, after the requestor agreed, and not otherwise", OWN),
     "OWN-RECONCILE": Entry("an unknown outcome stays unknown until an authority or a person tells", OWN),

@@ -74,14 +74,17 @@ def wait_until(condition, timeout_s: float) -> None:
 
 
 async def leaks(client: "Redis") -> list[str]:
-    """Keys without a time to live that are not on the permanent list. An operation may stay while it is unknown."""
+    """Keys without a time to live that are not on the permanent list. An operation may stay while it is unknown,
+    and so may the idempotency key that names it.
+    """
     found = []
     async for raw in client.scan_iter(count=1000):
         key = raw.decode()
         if await client.pttl(key) != -1 or may_live_for_ever(key, PREFIX):
             continue
-        if key.startswith(f"{PREFIX}:{{s0}}:o:"):
-            operation = json.loads(await client.hget(key, "head"))
+        names = await client.hget(key, "op") if key.startswith(f"{PREFIX}:{{s0}}:i:") else raw
+        if names.startswith(f"{PREFIX}:{{s0}}:o:".encode()):
+            operation = json.loads(await client.hget(names, "head"))
             if operation["state"] == "unknown" and operation["effect"] != "read_only":
                 continue
         found.append(key)

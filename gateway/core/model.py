@@ -241,8 +241,8 @@ class Operation:
 
     `handle` is the id by which an upstream that took the work can be asked about it, `place` where, `seen` what it said
     last, and `correlation` a digest of the handle, for log lines. `idempotency_key` is the requestor's own name for the
-    effect; `object_version` and `receipt` are JSON texts, the version of the object that the requestor saw and what the
-    upstream gave as a proof; `intended_effect` is for people.
+    effect, or one that was `derived` from what it asks for; `object_version` and `receipt` are JSON texts, the version
+    of the object that the requestor saw and what the upstream gave as a proof; `intended_effect` is for people.
     """
 
     id: str
@@ -264,6 +264,7 @@ class Operation:
     learnt: Learnt | None = None
     reason: str = ""
     idempotency_key: str = ""
+    derived: bool = False
     object_version: str = ""
     intended_effect: str = ""
     receipt: str = ""

@@ -112,8 +112,10 @@ TERMINAL: Final = Refused(Refusal.TERMINAL)
 
 def stop(operation: Operation, now: int, reason: str) -> Operation | None:
     """The operation when nobody waits for it any longer: unknown if it may have acted, dropped if it cannot have."""
-    if operation.state in (OperationState.ACCEPTED, OperationState.UNKNOWN):
+    if operation.state is OperationState.ACCEPTED:
         return operation
+    if operation.state is OperationState.UNKNOWN:
+        return touch(operation, now)  # nobody waits any more for what an authority says
     if operation.state is OperationState.SENT and operation.may_have_acted:
         return move(operation, OperationEvent.LOSE, now, reason=reason, inquiry=_begun(operation, now))
     return move(operation, OperationEvent.DROP, now, reason=reason)

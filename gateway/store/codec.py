@@ -26,6 +26,11 @@ def encode(record: Task | Operation | Session | Owner) -> bytes:
     return msgspec.json.encode(record)
 
 
+def switch_record(*, on: bool, reason: str, by: str, at_ms: int) -> bytes:
+    """A switch as it is stored. Its first character tells whether it blocks; anything but `0` does."""
+    return (b"1" if on else b"0") + msgspec.json.encode({"reason": reason, "by": by, "at": at_ms})
+
+
 def decode_task(head: bytes) -> Task:
     """A task. Raises UnknownSchema."""
     return _decode(_TASK, head)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gateway.core.model import Owner
+from gateway.core.model import Operation, Owner
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _NOWHERE: Final = "-"
@@ -57,6 +57,10 @@ class Keys:
         self.base = f"{prefix}:{{s0}}:"
         self.channel = f"{self.base}wake"
         self.secret = f"{self.base}secret"
+        self.switches = f"{self.base}sw"
+        self.marker = f"{self.base}store"
+        self.ledger = f"{self.base}lg"
+        self.unknown = f"{self.base}un"
 
     def task(self, ref: Ref) -> str:
         """The promise (hash)."""
@@ -134,6 +138,13 @@ class Keys:
         """Which session of the upstream belongs to a client session (string)."""
         return f"{self.base}us:{owner_digest(owner)}:{client if _ID.fullmatch(client) else _NOWHERE}"
 
+    def named(self, operation: Operation) -> str:
+        """Which operation a requestor's own name for an effect stands for (hash). Without a name, the operation."""
+        if not operation.idempotency_key:
+            return self.operation(Ref(operation.owner, operation.id))
+        name = digest(operation.tool, operation.idempotency_key)
+        return f"{self.base}i:{owner_digest(operation.owner)}:{name}"
+
     def due(self, upstream: str) -> str:
         """Work to start (sorted set by time; lives for ever)."""
         return f"{self.base}due:{upstream}"
@@ -151,7 +162,19 @@ class Keys:
         return f"{self.base}s:{owner_digest(owner)}:{session if _ID.fullmatch(session) else _NOWHERE}"
 
 
+def scope_of(*, upstream: str = "", tool: str = "", tenant: str = "") -> str:
+    """A scope of the kill switch, as a field of its record. `tenant` is a digest; without anything it is everything."""
+    if tenant:
+        return f"tenant:{tenant}"
+    return f"tool:{upstream}/{tool}" if tool else f"upstream:{upstream}" if upstream else EVERYTHING
+
+
+EVERYTHING: Final = "all"
+_PERMANENT: Final = frozenset({"secret", "sw", "store", "lg", "un"})
+"""What replicas share, the switches, the marker of a store that was set up, the ledger's indexes."""
+
+
 def may_live_for_ever(key: str, prefix: str) -> bool:
-    """Whether a key may be without an expiry: due sets, watch sets, the secret. Unknown operations may too."""
+    """Whether a key may be without an expiry. Unknown operations may too, and the idempotency keys that name them."""
     rest = key.removeprefix(f"{prefix}:{{s0}}:")
-    return rest.startswith(("due:", "watch:")) or rest == "secret"
+    return rest.startswith(("due:", "watch:")) or rest in _PERMANENT

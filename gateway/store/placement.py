@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.model import IN_FLIGHT, Effect, Operation, OperationState, Task
+from gateway.core.model import IN_FLIGHT, Effect, Operation, OperationState, Task, TaskState
 
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
 """How long a tombstone outlives its task (T25-SEC-5)."""
@@ -34,15 +34,34 @@ def place(
     """The placement of a pair that was changed at `now`. What is in flight and given back is looked at at once."""
     in_flight = operation.state in IN_FLIGHT
     planned = operation.state is OperationState.PLANNED
+    asked_until = _asked_until(task) if planned else None
     look = now if give_back else now + lease_ms
-    watch = look if in_flight else operation.deadline_ms if planned else None
     return Placement(
         operation_expiry=operation_expiry(task, operation, now, retention_ms),
-        active=in_flight or planned,
-        due=now + restart_ms if planned else None,
-        watch=watch,
+        active=in_flight or planned or _waits_for_an_authority(task, operation),
+        due=now + restart_ms if planned and asked_until is None else None,
+        watch=look if in_flight else _watch(operation, asked_until, now),
         released=give_back or not in_flight,
     )
+
+
+def _asked_until(task: Task | None) -> int | None:
+    """Until when the requestor may answer what is asked before anything is sent; None if nothing is."""
+    if task is None or task.state is not TaskState.INPUT_REQUIRED:
+        return None
+    return min(question.deadline_ms for question in task.questions if question.answer is None)
+
+
+def _waits_for_an_authority(task: Task | None, operation: Operation) -> bool:
+    return operation.state is OperationState.UNKNOWN and task is not None and not task.terminal
+
+
+def _watch(operation: Operation, asked_until: int | None, now: int) -> int | None:
+    if operation.state is OperationState.PLANNED:
+        return operation.deadline_ms if asked_until is None else min(asked_until, operation.deadline_ms)
+    if operation.state is OperationState.UNKNOWN and operation.inquiry is not None:
+        return operation.inquiry.due(now)
+    return None
 
 
 def operation_expiry(task: Task | None, operation: Operation, now: int, retention_ms: int) -> int:

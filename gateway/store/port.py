@@ -24,7 +24,12 @@ class UnknownSchema(Exception):  # noqa: N818  # names what was met
 
 @dataclass(frozen=True, slots=True)
 class NewWork:
-    """A task, its operation and the parameters of the call, to be created together."""
+    """A task, its operation and the parameters of the call, to be created together.
+
+    An operation with an idempotency key is begun once. `key_for_ms` is how long a key is good that the requestor did
+    not choose, and then only while the work is under way; None for one that lives as long as the ledger entry.
+    `exempt` work is no task: the switches do not concern it.
+    """
 
     task: Task
     operation: Operation
@@ -32,14 +37,30 @@ class NewWork:
     max_per_principal: int
     max_per_tenant: int
     retention_ms: int
+    key_for_ms: int | None = None
+    exempt: bool = False
 
 
 class Created(StrEnum):
     """What became of a creation."""
 
     CREATED = "created"
+    EXISTS = "exists"
+    """The idempotency key stands for the operation `which`, with the same arguments."""
+    CONFLICT = "conflict"
+    """It does, with other arguments."""
+    SWITCH = "switch"
+    """The switch of the scope `which` blocks new starts."""
     QUOTA_PRINCIPAL = "principal"
     QUOTA_TENANT = "tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What became of a creation, and what it was refused for."""
+
+    verdict: Created
+    which: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +133,8 @@ class ClaimKind(StrEnum):
     START = "start"
     LOST = "lost"
     DEADLINE = "deadline"
+    INQUIRE = "inquire"
+    """Its outcome is unknown, and somebody can be asked."""
     RESUME = "resume"
     """Its upstream took it, and nobody asks any more what becomes of it."""
     HELD = "held"
@@ -150,7 +173,7 @@ class Store(Protocol):
     def connected_since(self) -> int:
         """The store's time of the first answer after the last failure."""
 
-    async def create(self, work: NewWork) -> Created:
+    async def create(self, work: NewWork) -> Creation:
         """Creates all or nothing. Creating the same id again is no second creation."""
 
     async def poll(self, ref: Ref, session: str | None, *, want_body: bool) -> Polled:
@@ -184,6 +207,9 @@ class Store(Protocol):
 
     async def secret(self) -> bytes:
         """The secret that all replicas at this store share; made by whoever is first."""
+
+    async def bootstrap(self) -> int:
+        """Sets the store up if nobody has; how many shards it has. A switch that was lost is not made anew."""
 
     async def check(self) -> None:
         """Asks the store whether it is there."""

@@ -16,7 +16,8 @@ from redis.retry import Retry
 from gateway.core.model import SCHEMA, Owner
 from gateway.store import codec
 from gateway.store.batch import Batch
-from gateway.store.keys import Keys, Ref
+from gateway.store.codec import switch_record
+from gateway.store.keys import Keys, Ref, scope_of, tenant_digest
 from gateway.store.placement import TOMBSTONE_MS, operation_expiry, place
 from gateway.store.port import (
     Change,
@@ -24,6 +25,7 @@ from gateway.store.port import (
     ClaimAsk,
     ClaimKind,
     Created,
+    Creation,
     NewWork,
     Pair,
     Polled,
@@ -32,7 +34,7 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "swap")
+_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "swap", "bootstrap")
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
@@ -76,11 +78,11 @@ class RedisStore:
         seconds, micros = await self.call("TIME")
         self._heard(int(seconds) * 1000 + int(micros) // 1000)
 
-    async def create(self, work: NewWork) -> Created:
+    async def create(self, work: NewWork) -> Creation:
         """One script, all or nothing."""
         task, operation = work.task, work.operation
-        ref = Ref(task.owner, task.id)
-        keys = self.keys
+        ref, keys = Ref(task.owner, task.id), self.keys
+        upstream, tenant = task.owner.upstream, tenant_digest(task.owner)
         expiry = operation_expiry(task, operation, task.created_ms, work.retention_ms)
         reply = await self.run(
             "create",
@@ -92,9 +94,12 @@ class RedisStore:
                 keys.active_of_owner(task.owner),
                 keys.active_of_tenant(task.owner),
                 keys.index(task.owner),
-                keys.due(task.owner.upstream),
-                keys.watch(task.owner.upstream),
+                keys.due(upstream),
+                keys.watch(upstream),
                 keys.listed(task.owner),
+                keys.switches,
+                keys.ledger,
+                keys.named(operation),
             ],
             [
                 ref.member,
@@ -114,9 +119,19 @@ class RedisStore:
                 SCHEMA,
                 self._not_after(),
                 task.created_ms,
+                expiry,
+                task.id,
+                operation.arguments_digest,
+                "" if work.key_for_ms is None else work.key_for_ms,
+                int(work.exempt),
+                operation.tool,
+                tenant,
+                scope_of(upstream=upstream),
+                scope_of(upstream=upstream, tool=operation.tool),
+                scope_of(tenant=tenant),
             ],
         )
-        return Created(_in_time(reply))
+        return Creation(Created(_in_time(reply)), reply[2].decode())
 
     async def poll(self, ref: Ref, session: str | None, *, want_body: bool) -> Polled:
         """One script: session, ownership by the key, record, and the body only if it is wanted and there."""
@@ -156,6 +171,9 @@ class RedisStore:
             keys.watch(ref.owner.upstream),
             keys.listed(ref.owner),
             keys.awaiting(ref.owner),
+            keys.ledger,
+            keys.unknown,
+            keys.operation(ref) if change.after.operation.derived else keys.named(change.after.operation),
         ]
         reply = await self.run("commit", names, self._commit_arguments(change))
         return Verdict(_in_time(reply))
@@ -168,6 +186,7 @@ class RedisStore:
             keys.watch(ask.upstream),
             keys.running(ask.upstream),
             keys.heartbeat(ask.process),
+            keys.switches,
         ]
         arguments = [
             keys.base,
@@ -180,6 +199,7 @@ class RedisStore:
             _BATCH,
             SCHEMA,
             self._not_after(),
+            ask.upstream,
         ]
         now, *entries = await self.run("claim", names, arguments)
         return [_claim(entry, now) for entry in entries]
@@ -215,6 +235,14 @@ class RedisStore:
             await self.call("SET", self.keys.secret, secrets.token_bytes(32), "NX")
             self._secret = bytes(await self.call("GET", self.keys.secret))
         return self._secret
+
+    async def bootstrap(self) -> int:
+        """One script: nothing of a store that was set up is touched."""
+        keys, first = self.keys, switch_record(on=False, reason="the store was set up", by="gateway", at_ms=self.now())
+        answer = await self.run(
+            "bootstrap", [keys.marker, keys.switches], [secrets.token_urlsafe(16), SCHEMA, 1, first]
+        )
+        return int(answer[1])
 
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""
@@ -255,6 +283,8 @@ class RedisStore:
             SCHEMA,
             self._not_after(),
             0 if task is None else task.created_ms,
+            spot.operation_expiry or "+inf",
+            operation.outcome,
         ]
 
     def _not_after(self) -> int:

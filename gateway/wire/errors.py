@@ -71,7 +71,10 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "forbidden": _Row(INVALID_REQUEST, INVALID_REQUEST, 403, 403),
     "origin": _Row(INVALID_REQUEST, INVALID_REQUEST, 403, 403),
     "quota": _Row(42902, 42902, retryable=True),
+    "switch": _Row(50302, 50302, retryable=True),
     "store_away": _Row(50303, 50303, retryable=True),
+    "key_conflict": _Row(40901, 40901),
+    "key_settled": _Row(40902, 40902),
     "outcome_unknown": _Row(50305, 50305),
     "deadline": _Row(50401, 50401),
     "expired_input": _Row(50402, 50402),
@@ -124,6 +127,12 @@ def needs_tasks(reason: str, message: str) -> Reject:
 def not_found(*, expired: bool = False) -> Reject:
     """T25-GET-2: a foreign id is answered exactly like an unknown one; only the owner can learn that a task expired."""
     return Reject("not_found", "Task has expired" if expired else "Task not found")
+
+
+def switched_off(scope: str) -> Reject:
+    """An operator blocks new starts. `scope` is a field of the switches; of a tenant it is not told which."""
+    kind, _, _ = scope.partition(":")
+    return Reject("switch", f"New starts are switched off ({kind}): try again later", {"scope": kind})
 
 
 def modern_error(code: int) -> int:

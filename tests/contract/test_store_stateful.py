@@ -84,6 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
         async def clean():
             await self.store._client.flushall()
             await self.store.check()
+            await self.store.bootstrap()
 
         self.run(clean())
 
@@ -121,7 +122,7 @@ class StoreMachine(RuleBasedStateMachine):
             RETENTION,
         )
         busy = sum(work.unfinished for work in self.model.values() if work.owner == owner)
-        verdict = self.run(self.store.create(made))
+        verdict = self.run(self.store.create(made)).verdict
         assert verdict is (Created.CREATED if busy < LIMIT else Created.QUOTA_PRINCIPAL)
         if verdict is Created.CREATED:
             self.model[ident] = Expected(owner, effect, repeatable, hidden)

@@ -126,7 +126,7 @@ async def test_a_fault_of_ours_before_anything_was_sent_is_not_met_again_and_aga
     def broken(*_):
         raise RuntimeError("CANARY")
 
-    monkeypatch.setattr(harness.gateways[0]._runner, "_open", broken)
+    monkeypatch.setattr(harness.gateways[0]._runner._performing, "_open", broken)
     told = await session.legacy("tasks/result", {"taskId": await session.task("echo")})
     assert (told.error["code"], upstream.calls()) == (-32603, [])
     assert [one["state"] for one in await records(redis, "o")] == ["dropped"]

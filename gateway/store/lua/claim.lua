@@ -1,8 +1,8 @@
 -- Hands work to a runner and renews the lease of its process. Every hand-over raises the operation's fence.
--- KEYS  due, watch, running at upstream, heartbeat of this process
+-- KEYS  due, watch, running at upstream, heartbeat of this process, switches
 -- ARGV  base of all keys, process, lease ms, grace ms, time since which the process has been connected,
 --       free slots, limit of running calls at the upstream, how many entries to look at, newest readable schema,
---       not after
+--       not after, upstream
 -- Answers {now, {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -24,8 +24,9 @@ local function lease_end(holder)
 end
 
 local function hand(kind, member, key)
-  local fence = redis.call('HINCRBY', key, 'fn', 1)
-  redis.call('HSET', key, 'hd', process)
+  -- A fence is a time: it comes never twice, not even in a store that lost what it gave out.
+  local fence = math.max(tonumber(redis.call('HGET', key, 'fn')) + 1, now)
+  redis.call('HSET', key, 'hd', process, 'fn', fence)
   redis.call('ZREM', KEYS[1], member)
   redis.call('ZADD', KEYS[2], now + lease, member)
   local deadline = tonumber(redis.call('HGET', key, 'dl'))
@@ -55,7 +56,9 @@ local function look(member)
   local key = base .. 'o:' .. member
   local operation = redis.call('HMGET', key, 'st', 'hd', 'dl', 'fn')
   local state, holder = operation[1], operation[2]
-  if state ~= 'planned' and state ~= 'sent' and state ~= 'accepted' then return forget(member) end
+  if state ~= 'planned' and state ~= 'sent' and state ~= 'accepted' and state ~= 'unknown' then
+    return forget(member)
+  end
   local deadline = tonumber(operation[3])
   if not readable(member) then return again(member, now + lease) end
   if holder == process then
@@ -73,6 +76,11 @@ local function look(member)
     redis.call('ZADD', KEYS[1], 'NX', now, member)
     return again(member, deadline)
   end
+  if state == 'unknown' then
+    if free == 0 then return again(member, now + lease) end
+    free = free - 1
+    return hand('inquire', member, key)
+  end
   local at = math.max(lapsed, connected) + grace
   if now < at then return again(member, at) end
   if state == 'sent' then return hand('lost', member, key) end
@@ -80,6 +88,19 @@ local function look(member)
   if free == 0 then return again(member, now + lease) end
   free = free - 1
   hand('resume', member, key)
+end
+
+-- The switches hold back what has not been sent. One that cannot be read blocks; the one of everything has to be there.
+local function on(value) return value and string.sub(value, 1, 1) ~= '0' end
+local all = redis.call('HGET', KEYS[5], 'all')
+local closed = not all or on(all) or on(redis.call('HGET', KEYS[5], 'upstream:' .. ARGV[11]))
+
+local function blocked(key)
+  local what = redis.call('HMGET', key, 'ex', 'tl', 'tn')
+  if what[1] == '1' then return false end
+  if closed or not what[2] then return closed end
+  local found = redis.call('HMGET', KEYS[5], 'tool:' .. ARGV[11] .. '/' .. what[2], 'tenant:' .. what[3])
+  return on(found[1]) or on(found[2])
 end
 
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, batch)) do look(member) end
@@ -91,6 +112,8 @@ if free > 0 then
     local key = base .. 'o:' .. member
     if redis.call('HGET', key, 'st') ~= 'planned' then
       forget(member)
+    elseif blocked(key) then
+      redis.call('ZADD', KEYS[1], now + 1000, member)
     elseif readable(member) then
       hand('start', member, key)
       free = free - 1

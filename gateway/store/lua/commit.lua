@@ -1,6 +1,7 @@
 -- Writes both records if nobody was faster: compare-and-set on both versions and on the holder's fence.
 -- KEYS  task, operation, result, arguments, tombstone, active of owner, active of tenant, running at upstream, index,
---       due, watch, list, awaiting input
+--       due, watch, list, awaiting input, ledger, unknown outcomes, idempotency (the operation again: none, or it ends
+--       by itself)
 -- ARGV   1 member               2 task version ('': known to be gone)   3 operation version
 --        4 fence ('': not a holder)
 --        5 task head ('': unchanged)       6 new task version           7 task state       8 hidden
@@ -10,7 +11,8 @@
 --       17 placed: whether the operation's place in the indexes changes (1)
 --       18 active (1)           19 due at ('': not due)                20 watch at ('': not watched)
 --       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
---       24 schema               25 not after       26 creation time
+--       24 schema               25 not after       26 creation time          27 ledger score
+--       28 what is known of the effect
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -20,7 +22,8 @@ if now > tonumber(ARGV[25]) then return {now, 'late'} end
 
 local operation = redis.call('HMGET', KEYS[2], 'v', 'fn')
 if not operation[1] then return {now, 'gone'} end
-if ARGV[4] ~= '' and operation[2] ~= ARGV[4] then return {now, 'fenced'} end
+-- A fence that is older than the holder's own is one that the store forgot: nobody has taken the work over since.
+if ARGV[4] ~= '' and tonumber(operation[2]) > tonumber(ARGV[4]) then return {now, 'fenced'} end
 if operation[1] ~= ARGV[3] then return {now, 'stale'} end
 
 local task = redis.call('HGET', KEYS[1], 'v')
@@ -34,8 +37,14 @@ local function index(key, score)
 end
 
 if ARGV[9] ~= '' then
-  redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'sc', ARGV[24], 'head', ARGV[9])
-  if ARGV[14] == '0' then redis.call('PERSIST', KEYS[2]) else redis.call('PEXPIREAT', KEYS[2], ARGV[14]) end
+  redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'sc', ARGV[24], 'head', ARGV[9], 'oc', ARGV[28])
+  if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], 'fn', ARGV[4]) end
+  for _, key in ipairs({KEYS[2], KEYS[16]}) do
+    if ARGV[14] == '0' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, ARGV[14]) end
+  end
+  redis.call('ZADD', KEYS[14], ARGV[27], member)
+  -- Since when an outcome is unknown that will not be forgotten.
+  if ARGV[14] == '0' then redis.call('ZADD', KEYS[15], 'NX', now, member) else redis.call('ZREM', KEYS[15], member) end
 end
 if not expired and ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'v', ARGV[6], 'st', ARGV[7], 'hid', ARGV[8], 'sc', ARGV[24], 'head', ARGV[5])

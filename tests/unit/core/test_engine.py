@@ -324,7 +324,7 @@ class TestCancel:
     @pytest.mark.parametrize("final", [True, False])
     def test_of_a_task_whose_work_is_asked_about_ends_it_and_leaves_the_truth_open(self, final):
         after = apply(task(), UNKNOWN, engine.Cancel(final=final), NOW)
-        assert after == Applied(replace(stopped(task()), cancel_asked_ms=NOW), UNKNOWN)
+        assert after == Applied(replace(stopped(task()), cancel_asked_ms=NOW), moved(UNKNOWN))
 
     def test_is_refused_for_a_task_that_lost_its_operation(self):
         assert apply(task(), operation(state=OperationState.RECONCILED), engine.Cancel(final=True), NOW) == ILLEGAL

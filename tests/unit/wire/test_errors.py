@@ -29,7 +29,10 @@ TABLE = [
     ("forbidden", -32600, 403, -32600, 403, False),
     ("origin", -32600, 403, -32600, 403, False),
     ("quota", 42902, 200, 42902, 200, True),
+    ("switch", 50302, 200, 50302, 200, True),
     ("store_away", 50303, 200, 50303, 200, True),
+    ("key_conflict", 40901, 200, 40901, 200, False),
+    ("key_settled", 40902, 200, 40902, 200, False),
     ("outcome_unknown", 50305, 200, 50305, 200, False),
     ("deadline", 50401, 200, 50401, 200, False),
     ("expired_input", 50402, 200, 50402, 200, False),
@@ -76,7 +79,9 @@ def test_there_is_no_reason_outside_the_table():
 def test_no_code_of_our_own_lies_in_the_reserved_range(era):
     codes = {Reject(reason, "").code(era) for reason in REASONS}
     ours = codes - SPECIFIED
-    assert ours == {42902, 50303, 50305, 50401, 50402, 49901, 49902, 50201, 50202}
+    assert ours == {
+        *(40901, 40902, 42902, 49901, 49902, 50201, 50202, 50302, 50303, 50305, 50401, 50402),
+    }
     assert [code for code in ours if -32768 <= code <= -32000] == []
 
 
