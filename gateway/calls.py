@@ -10,9 +10,10 @@ from typing import Final
 from gateway.callers import Caller, Endpoint, lacks_scope, store_away
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState
+from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState, Verified
 from gateway.first import FIRST_S, MORE_S, InputFirst
 from gateway.forwarding import Forwarding, Passage
+from gateway.intended import Intended, intended
 from gateway.mirroring import Mirroring
 from gateway.outbox import Outbox
 from gateway.parked import Parked, Waiting
@@ -20,7 +21,8 @@ from gateway.pending import Background, Pending
 from gateway.plainly import final
 from gateway.policy.decide import Ask, Decision, Mode
 from gateway.policy.model import Settings
-from gateway.records import Asker, Records
+from gateway.records import Asker, Existing, Records
+from gateway.repeated import settled
 from gateway.store.keys import Ref
 from gateway.store.port import Pair, StoreAway
 from gateway.store.streams import StreamStore
@@ -72,7 +74,8 @@ class Calls:
             reject = await self._mirroring.refuses(endpoint, caller, call)
         if reject is not None:
             return reply.refusal(call.id, reject, caller.era)
-        if decision.mode is Mode.PLAIN and not await self._may_be_asked(endpoint, caller):
+        bare = decision.mode is Mode.PLAIN and decision.settings.operation is None
+        if bare and not await self._may_be_asked(endpoint, caller):
             return self._plain(endpoint, caller, call, decision.settings)
         return await self._recorded(caller, call, decision)
 
@@ -94,37 +97,65 @@ class Calls:
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
-        hidden = decision.mode is not Mode.TASK or asks_first
+        effect = intended(call, settings)
+        if isinstance(effect, Reject):
+            return reply.refusal(call.id, effect, caller.era)
+        record = await self._begin(caller, call, decision, effect)
+        if isinstance(record, Reject) and record.reason == "switch" and _may_go_on(decision, caller, call):
+            decision = replace(decision, mode=Mode.SYNC)
+            record = await self._begin(caller, call, decision, effect)
+        if isinstance(record, Reject):
+            return reply.refusal(call.id, record, caller.era)
+        if isinstance(record, Existing):
+            return await self._again(caller, call, decision, record)
+        if not record.hidden:
+            return created(call.id, record, caller.era)
+        return self._awaited(caller, call, Ref(caller.owner, record.id), decision)
+
+    async def _begin(
+        self, caller: Caller, call: CallTool, decision: Decision, effect: Intended
+    ) -> Task | Existing | Reject:
+        settings = decision.settings
+        waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
+        hidden = decision.mode is not Mode.TASK or (_asks_first(decision) and caller.era is Era.MODERN)
         arguments = work.forwarded(call.params, log_level=caller.speech.log_level if waits else None, raw=call.raw)
         asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
-        task = await self._records.create(asker, call, arguments, settings, hidden=hidden)
-        if isinstance(task, Reject):
-            return reply.refusal(call.id, task, caller.era)
-        if not hidden:
-            return created(call.id, task, caller.era)
-        ref = Ref(caller.owner, task.id)
-        return self._awaited(caller, call, ref, decision)
+        exempt = decision.mode is Mode.PLAIN or (decision.mode is Mode.SYNC and _may_go_on(decision, caller, call))
+        return await self._records.create(asker, call, arguments, settings, effect, hidden=hidden, exempt=exempt)
 
-    def _awaited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
+    async def _again(self, caller: Caller, call: CallTool, decision: Decision, existing: Existing) -> Reply | Pending:
+        """The work of this idempotency key was begun before: whoever calls now waits for the same."""
+        if (reject := settled(existing)) is not None:
+            return reply.refusal(call.id, reject, caller.era)
+        if decision.mode is Mode.TASK and not (_asks_first(decision) and caller.era is Era.MODERN):
+            return await self._promoted(caller, call, existing.ref, decision.settings, existing.pair)
+        return self._awaited(caller, call, existing.ref, decision, attached=True)
+
+    def _awaited(
+        self, caller: Caller, call: CallTool, ref: Ref, decision: Decision, *, attached: bool = False
+    ) -> Pending:
+        """`attached`: somebody else began the work, and it is not this client's to stop."""
         settings = decision.settings
         if decision.mode in (Mode.SYNC, Mode.PLAIN):
-            return self._waited(caller, call, ref, decision)
+            return self._waited(caller, call, ref, decision, attached=attached)
         serve = self._first if _asks_first(decision) else self._inline
         answer = self._start(serve(caller, call, ref, settings), call.id, caller.era, begun=ref.id)
 
         def close() -> None:
             answer.cancel()
-            if caller.era is Era.MODERN:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
+            if (
+                caller.era is Era.MODERN and not attached
+            ):  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
                 self._records.abandon(ref, settings)
 
         return Pending(answer, close, streamed=False)
 
-    def _waited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision) -> Pending:
+    def _waited(self, caller: Caller, call: CallTool, ref: Ref, decision: Decision, *, attached: bool) -> Pending:
         """A call whose client waits for the answer itself."""
         settings = decision.settings
         timeout_s = settings.deadline_s if decision.mode is Mode.PLAIN else settings.sync_timeout_s
         outbox = Outbox(self._streams, self._background, caller.owner, caller.session, self._new_id(), timeout_s)
-        waiting = Waiting(caller, call, ref, settings, timeout_s, outbox)
+        waiting = Waiting(caller, call, ref, settings, timeout_s, outbox, attached)
         legacy = caller.era is Era.LEGACY
 
         async def answered() -> Reply:
@@ -137,7 +168,7 @@ class Calls:
 
         def cancel() -> None:
             answer.cancel()
-            self._records.abandon(ref, settings)
+            self._abandon(waiting)
 
         def close() -> None:
             if not legacy:  # TX-CAN-2; in 2025 a dropped connection cancels nothing (T25-HTTP-1)
@@ -155,11 +186,15 @@ class Calls:
                 await asyncio.wait({syncing, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if syncing.done():
                     return syncing.result()
-                self._records.abandon(waiting.ref, waiting.settings)
+                self._abandon(waiting)
                 return reply.refusal(call.id, Reject("cancelled", "The request was cancelled"), Era.LEGACY)
             finally:
                 stopping.cancel()
                 syncing.cancel()
+
+    def _abandon(self, waiting: Waiting) -> None:
+        if not waiting.attached:
+            self._records.abandon(waiting.ref, waiting.settings)
 
     async def _sync(self, waiting: Waiting) -> Reply:
         """A bounded call. When the time is over the upstream is told to stop, and the truth is told."""
@@ -167,12 +202,12 @@ class Calls:
         pair = await self._parked.wait(waiting)
         if isinstance(pair, Reply):
             return pair
-        if pair.task is not None and not pair.task.terminal:
+        if pair.task is not None and not pair.task.terminal and not waiting.attached:
             await self._records.change(ref, engine.Cancel(final=False), settings)
             pair = await self._records.wait(ref, self._grace_s)
         if pair.task is not None and pair.task.state is TaskState.DONE:
             return await self.final(call.id, ref, pair, era)
-        return reply.refusal(call.id, _timed_out(pair.operation, waiting.timeout_s), era)
+        return reply.refusal(call.id, _timed_out(pair.operation, waiting.timeout_s, attached=waiting.attached), era)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""
@@ -252,7 +287,8 @@ def ask_of(caller: Caller, call: CallTool) -> Ask:
 
 def created(request_id: bytes, task: Task, era: Era) -> Reply:
     """CreateTaskResult in the dialect of the era."""
-    body = tasks_ext.create_result(task) if era is Era.MODERN else tasks_2025.create_result(task)
+    write = tasks_ext.create_result if era is Era.MODERN else tasks_2025.create_result
+    body = write(task, Verified.PENDING)
     return reply.result(request_id, body)
 
 
@@ -285,6 +321,13 @@ def _asks_first(decision: Decision) -> bool:
     return decision.settings.input_phase == "before" and decision.mode in (Mode.TASK, Mode.INLINE)
 
 
+def _may_go_on(decision: Decision, caller: Caller, call: CallTool) -> bool:
+    """T25-CAP-7: whether a call may be served without a task while a switch blocks tasks."""
+    settings = decision.settings
+    asks_for_a_task = ask_of(caller, call) is Ask.TASK_2025
+    return settings.on_switch == "sync" and settings.task_support != "required" and not asks_for_a_task
+
+
 def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Reject | None:
     if ask is Ask.TASK_2025 and not isinstance(call.task, TaskAsk):
         return call.task
@@ -300,10 +343,13 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
     return None
 
 
-def _timed_out(operation: Operation | None, timeout_s: float) -> Reject:
+def _timed_out(operation: Operation | None, timeout_s: float, *, attached: bool) -> Reject:
     unknown = operation is not None and operation.state in (OperationState.UNKNOWN, OperationState.ACCEPTED)
+    if attached and operation is not None and not operation.settled and not unknown:
+        told = {"operation": {"id": operation.id, "outcome": str(operation.outcome)}}
+        return Reject("deadline", f"no answer within {timeout_s:g} s; the work goes on", told)
     outcome = "unknown" if unknown else "none"
-    told = {"operation": {"id": None if operation is None else operation.id, "outcome": outcome}}
+    told = {"operation": {"id": "" if operation is None else operation.id, "outcome": outcome}}
     if unknown:
         return Reject("outcome_unknown", "no answer in time, and the work may have been done", told)
     return Reject("deadline", f"no answer within {timeout_s:g} s; the upstream was told to stop", told)

@@ -8,12 +8,13 @@ from typing import Final
 
 from gateway.core import engine
 from gateway.core.engine import Applied, Command, Refused, apply
-from gateway.core.model import Operation, OperationState, Task
+from gateway.core.model import Operation, OperationState, OutcomeKind, Task
 from gateway.policy.decide import Policy
 from gateway.store.keys import Ref
 from gateway.store.port import Change, Pair, Store, StoreAway, Verdict
 from gateway.telemetry import Telemetry
 from gateway.wire import work
+from gateway.wire.errors import Reject
 
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _DAY_MS: Final = 86_400_000
@@ -84,8 +85,12 @@ class Holder:
             if held.pair.operation is None or held.pair.fence != held.fence:
                 return False
 
-    async def finish(self, held: Held, command: Command, body: bytes, *, give_back: bool = False) -> None:
-        """Commits what became of the operation, for as long as it takes and while nobody else took it over."""
+    async def finish(self, held: Held, command: Command, body: bytes | Reject, *, give_back: bool = False) -> None:
+        """Commits what became of the operation, for as long as it takes and while nobody else took it over.
+
+        `body` is what a task gets that this finishes; of a refusal, with what is known of the effect.
+        """
+        command = self._proved(held, command, body)
         failures = 0
         while True:
             if held.pair.operation is None or held.pair.fence != held.fence:
@@ -94,7 +99,7 @@ class Holder:
             if after is None:
                 return
             try:
-                verdict = await self._commit(held, after, body if after.finished else None, give_back=give_back)
+                verdict = await self._commit(held, after, _written(after, body), give_back=give_back)
                 if verdict is not Verdict.STALE:
                     self._told(held, type(command).__name__.lower(), verdict)
                     return
@@ -162,6 +167,13 @@ class Holder:
             if verdict is not Verdict.STALE:
                 return None
 
+    def _proved(self, held: Held, command: Command, body: bytes | Reject) -> Command:
+        """An answer with the receipt that the policy says is in it."""
+        settings, _ = self._policies[held.ref.owner.upstream].settings(held.operation.tool)
+        if not isinstance(command, engine.Answer) or isinstance(body, Reject) or settings.operation is None:
+            return command
+        return replace(command, receipt=work.receipt(body, settings.operation.receipt))
+
     def _settle(self, held: Held, command: Command) -> Applied | None:
         """The records after the command, or after the next best truth; None if there is nothing left to say."""
         task, operation = held.pair.task, held.operation
@@ -216,3 +228,12 @@ class Holder:
             operation=held.operation.state,
             cause=cause,
         )
+
+
+def _written(after: Applied, body: bytes | Reject) -> bytes | None:
+    if not after.finished:
+        return None
+    if isinstance(body, Reject):
+        return work.failure(body, after.operation)
+    told = after.task is not None and after.task.ledger and after.task.outcome_kind is not OutcomeKind.ERROR
+    return work.with_operation(body, after.operation) if told else body

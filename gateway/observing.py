@@ -39,7 +39,7 @@ _NOT_HANDED_OUT: Final = "the upstream completed the work and does not hand out 
 _NOBODY_WAITS: Final = "the upstream goes on, and nobody waits for it any more"
 
 _T = TypeVar("_T")
-Ending: TypeAlias = tuple[Command, bytes]
+Ending: TypeAlias = tuple[Command, bytes | Reject]
 """What became of the operation, and the body that a task gets which it finishes."""
 
 
@@ -310,7 +310,7 @@ class _Following:
             await self._nobody_waits(engine.Overdue(), work.DEADLINE)
         return None
 
-    async def _nobody_waits(self, command: Command, body: bytes) -> None:
+    async def _nobody_waits(self, command: Command, body: Reject) -> None:
         """The task ends; what becomes of the work is looked at for a while, for the ledger."""
         self._stage, self._limit = _Stage.AFTER, self._loop.time() + _AFTERMATH_S
         await self._means.holder.finish(self._held, command, body)
@@ -346,5 +346,5 @@ def _place(held: Held) -> Place:
     return place
 
 
-def _unknown(reason: str) -> bytes:
-    return work.failure(Reject("outcome_unknown", reason))
+def _unknown(reason: str) -> Reject:
+    return Reject("outcome_unknown", reason)

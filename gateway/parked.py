@@ -33,7 +33,7 @@ _GATHER_S: Final = 0.05
 
 @dataclass(slots=True)
 class Waiting:
-    """A client that waits for a hidden record. `outbox` is its stream."""
+    """A client that waits for a record. `outbox` is its stream; `attached`: somebody else began the work."""
 
     caller: Caller
     call: CallTool
@@ -41,6 +41,7 @@ class Waiting:
     settings: Settings
     timeout_s: float
     outbox: Outbox
+    attached: bool = False
 
 
 class Parked:

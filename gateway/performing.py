@@ -88,8 +88,7 @@ class Performing:
             if error.busy:
                 await self._holder.finish(running, engine.Unsend(), b"")  # it goes back as it is, until its deadline
                 return
-            failure = work.failure(Reject(error.reason, str(error)))
-            await self._holder.finish(running, engine.GiveUp(str(error)), failure)
+            await self._holder.finish(running, engine.GiveUp(str(error)), Reject(error.reason, str(error)))
             return
         with site.upstream.holding(link):
             await self._call(running, link)
@@ -150,7 +149,7 @@ class Performing:
             await asyncio.sleep(backoff)
         return upstream.able(await upstream.open(running.ref.owner, capabilities, session))
 
-    async def _perform(self, link: Link, call: Call, running: Held, *, as_task: bool) -> tuple[Command, bytes]:
+    async def _perform(self, link: Link, call: Call, running: Held, *, as_task: bool) -> tuple[Command, bytes | Reject]:
         """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""
         running.performing = True
         site = self.site(running)
@@ -187,14 +186,14 @@ class Performing:
 
     def _outcome(
         self, performing: "asyncio.Future[work.Response]", running: Held, link: Link, call: Call
-    ) -> tuple[Command, bytes]:
+    ) -> tuple[Command, bytes | Reject]:
         try:
             response = performing.result()
         except NotSent as error:
             self._failed(running, error.reason, str(error))
             if error.again and running.operation.attempt < MAX_ATTEMPTS:
                 return engine.Unsend(), b""
-            return engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error)))
+            return engine.GiveUp(str(error)), Reject(error.reason, str(error))
         except OutcomeUnknown as error:
             self._failed(running, error.reason, str(error))
             return engine.Lose(), work.LOST
@@ -221,8 +220,8 @@ async def _soon(performing: "asyncio.Future[work.Response]") -> bool:
     return performing.done()
 
 
-def _refused_as_such(command: Command, body: bytes) -> bool:
+def _refused_as_such(command: Command, body: bytes | Reject) -> bool:
     """Whether a server refused a call because it was a task, or because it was none."""
-    error: Members = members(body) or {}
+    error: Members = {} if isinstance(body, Reject) else members(body) or {}
     is_error = isinstance(command, engine.Answer) and command.kind is OutcomeKind.ERROR
     return is_error and integer(error.get("code")) == METHOD_NOT_FOUND

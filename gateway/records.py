@@ -1,7 +1,6 @@
 """What the request loop does with records: create them, wait for them, cancel them, hand them out."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Final
 from gateway.core import engine
 from gateway.core.engine import Applied, Command, Refused, apply
 from gateway.core.model import Effect, Operation, OperationState, Owner, Task, TaskState
+from gateway.intended import Intended
 from gateway.pending import Background
 from gateway.policy.model import Settings
 from gateway.store.keys import Ref
@@ -26,6 +26,14 @@ _APPEARS_MS: Final = 10_000
 """Longer than any script is good for: the store refuses what comes after the caller's own timeout."""
 _HIDDEN_SLACK_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """The operation that the idempotency key of a call stands for already."""
+
+    ref: Ref
+    pair: Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +76,38 @@ class Records:
         self._nudge = nudge
 
     async def create(
-        self, asker: Asker, call: CallTool, arguments: bytes, settings: Settings, *, hidden: bool
-    ) -> Task | Reject:
-        """The record of a call, durable when this returns. Raises StoreAway; then no work goes on unseen."""
-        task, operation = self._records(asker, call, settings, hidden=hidden)
+        self,
+        asker: Asker,
+        call: CallTool,
+        arguments: bytes,
+        settings: Settings,
+        effect: Intended,
+        *,
+        hidden: bool,
+        exempt: bool = False,
+    ) -> Task | Existing | Reject:
+        """The record of a call, durable when this returns. Raises StoreAway; then no work goes on unseen.
+
+        `exempt` calls are no tasks: the kill switch does not concern them.
+        """
+        task, operation = self._records(asker, call, settings, effect, hidden=hidden)
         retention = settings.ledger_retention_days * _DAY_MS
         limits = (settings.max_concurrent_per_principal, settings.max_concurrent_per_tenant)
-        creation = await self._create(NewWork(task, operation, arguments, *limits, retention), settings)
-        if creation.verdict is Created.SWITCH:
-            return switched_off(creation.which)
-        if creation.verdict is not Created.CREATED:
-            limit = limits[creation.verdict is Created.QUOTA_TENANT]
-            message = f"{limit} tasks of this {creation.verdict} are under way: wait until one ends"
-            return Reject("quota", message, {"limit": limit, "scope": str(creation.verdict)})
+        work = NewWork(task, operation, arguments, *limits, retention, effect.key_for_ms, exempt)
+        creation = await self._create(work, settings)
+        match creation.verdict:
+            case Created.EXISTS:
+                ref = Ref(asker.owner, creation.which)
+                return Existing(ref, await self.store.load(ref))
+            case Created.CONFLICT:
+                told = {"operation": {"id": creation.which}}
+                return Reject("key_conflict", "The idempotency key was used with other arguments", told)
+            case Created.SWITCH:
+                return switched_off(creation.which)
+            case Created.QUOTA_PRINCIPAL | Created.QUOTA_TENANT:
+                limit = limits[creation.verdict is Created.QUOTA_TENANT]
+                message = f"{limit} tasks of this {creation.verdict} are under way: wait until one ends"
+                return Reject("quota", message, {"limit": limit, "scope": str(creation.verdict)})
         self._nudge()
         if not hidden:
             self._telemetry.created(upstream=task.owner.upstream, tool=call.name, dialect=task.dialect, task_id=task.id)
@@ -174,7 +201,9 @@ class Records:
         self.abandon(Ref(work.task.owner, work.task.id), settings, appears_until_ms=until_ms)
         raise away
 
-    def _records(self, asker: Asker, call: CallTool, settings: Settings, *, hidden: bool) -> tuple[Task, Operation]:
+    def _records(
+        self, asker: Asker, call: CallTool, settings: Settings, intended: Intended, *, hidden: bool
+    ) -> tuple[Task, Operation]:
         now = self.store.now()
         task_id = self._new_id()
         interval = settings.poll_interval_ms
@@ -195,6 +224,7 @@ class Records:
             capabilities=asker.capabilities,
             session=asker.session,
             hidden=hidden,
+            ledger=settings.operation is not None,
         )
         operation = Operation(
             id=task_id,
@@ -206,7 +236,13 @@ class Records:
             updated_ms=now,
             deadline_ms=now + deadline_ms,
             repeatable=settings.on_lost == "retry" and effect is not Effect.CONSEQUENTIAL,
-            arguments_digest=hashlib.sha256(call.arguments).hexdigest(),
+            arguments_digest=intended.arguments_digest,
+            idempotency_key=intended.key,
+            derived=intended.derived,
+            object_version=intended.object_version,
+            intended_effect=intended.effect,
+            inquiry=intended.inquiry,
+            approval=intended.approval,
         )
         return task, operation
 

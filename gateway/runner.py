@@ -185,7 +185,7 @@ class Runner:
         """What was not sent is not tried again: the same fault would meet it each time."""
         if running.operation.state is OperationState.PLANNED:
             reject = Reject("internal", "a fault of the gateway: nothing was sent")
-            await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
+            await self._holder.finish(running, engine.GiveUp(reject.message), reject)
         elif running.operation.state is OperationState.ACCEPTED:
             await self._holder.finish(running, engine.Forget(engine.LOST), work.LOST)
         else:
@@ -201,7 +201,7 @@ class Runner:
             await self._holder.finish(running, engine.Overdue(), work.DEADLINE)
         elif task is None or operation.attempt >= MAX_ATTEMPTS:
             reject = Reject("upstream_down", f"given up after {operation.attempt} attempts")
-            await self._holder.finish(running, engine.GiveUp(reject.message), work.failure(reject))
+            await self._holder.finish(running, engine.GiveUp(reject.message), reject)
         else:
             await self._performing.start(running)
 

@@ -208,9 +208,9 @@ class Service:
             return reply.refusal(intent.id, reject, caller.era)
         match intent:
             case want.GetTask() if caller.era is Era.LEGACY:
-                return reply.result(intent.id, tasks_2025.task_result(task))
+                return reply.result(intent.id, tasks_2025.task_result(task, polled.outcome))
             case want.GetTask():
-                return reply.result(intent.id, tasks_ext.detailed(task, polled.body))
+                return reply.result(intent.id, tasks_ext.detailed(task, polled.body, polled.outcome))
             case want.GetResult():
                 if task.terminal or polled.session is None:
                     return final_2025(intent.id, task, polled.body)
@@ -228,9 +228,9 @@ class Service:
         changed = await self._records.change(ref, engine.Cancel(final=final), settings)
         if not final:
             return reply.result(intent.id, tasks_ext.ACKNOWLEDGED)
-        if isinstance(changed, Refused) or changed.task is None:
+        if isinstance(changed, Refused) or changed.task is None or changed.operation is None:
             return reply.refusal(intent.id, Reject("terminal", "The task has already ended"), Era.LEGACY)
-        return reply.result(intent.id, tasks_2025.task_result(changed.task))
+        return reply.result(intent.id, tasks_2025.task_result(changed.task, changed.operation.outcome))
 
     async def _update(self, caller: Caller, intent: want.UpdateTask, ref: Ref, task: Task, settings: Settings) -> Reply:
         """TX-UPD-1, TX-UPD-2, TX-UPD-4: all the answers are good, or none is taken."""

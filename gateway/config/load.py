@@ -160,7 +160,9 @@ def load_policy(path: FilePath) -> Policy | list[Problem]:
     _refuse_unbuilt_policy(file)
     if file.problems:
         return sorted(set(file.problems))
-    return Policy(PolicyFile.model_validate(file.values), file.name)
+    policy = Policy(PolicyFile.model_validate(file.values), file.name)
+    _check_helpers(file, policy)
+    return sorted(set(file.problems)) or policy
 
 
 def built_in_policy() -> Policy:
@@ -271,6 +273,20 @@ def _check_rules(file: _File, refused: Collection[Path]) -> None:
     defaults = dict(next(file.tables("defaults"), ((), {}))[1])
     for base, entry in file.tables("tools"):
         file.examine(_Entry, {**defaults, **entry}, base, {key for key in refused if key and key[0] not in entry})
+
+
+_HELPERS: Final = (("approval", "preview_tool"), ("reconcile", "tool"))
+"""Tools that are called on the side of an operation."""
+
+
+def _check_helpers(file: _File, policy: Policy) -> None:
+    """Whatever is called on the side must change nothing: it is called without being asked for."""
+    for base, table in (*file.tables("defaults"), *file.tables("tools")):
+        for part, key in _HELPERS:
+            name = table.get("operation", {}).get(part, {}).get(key)
+            if name is not None and policy.settings(name)[0].effect != "read_only":
+                wrong = f'{name} must be declared read_only: [[tools]] match = "{name}", effect = "read_only"'
+                file.problem((*base, "operation", part, key), wrong)
 
 
 _UNBUILT: Final = "has no effect in this release; remove it or set it to its default"

@@ -201,6 +201,7 @@ class Task:
     """The promise. `hidden` records are known to nobody but the request that waits for them.
 
     `capabilities` is what the requestor can be asked (JSON text), `session` the legacy session that it spoke in.
+    `ledger`: what is known of the effect is told beside the state.
     """
 
     id: str
@@ -221,6 +222,7 @@ class Task:
     capabilities: str = "{}"
     session: str = ""
     hidden: bool = False
+    ledger: bool = False
     version: int = 1
     schema: int = SCHEMA
 

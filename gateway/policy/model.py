@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.policy.operation import OperationRule
 from gateway.policy.shape import STRICT, Finding, Many, refuse
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
@@ -69,7 +70,7 @@ class Settings(BaseModel):
     order: Many[Annotated[tuple[str, str], Field(strict=False)]] = ()
     max_range_days: int | None = None
     sensitive_fields: Many[str] = ()
-    operation: Mapping[str, object] | None = None
+    operation: OperationRule | None = None
     job: Mapping[str, object] | None = None
 
     @model_validator(mode="after")
@@ -91,6 +92,12 @@ def _contradictions(settings: Settings) -> Iterator[Finding]:
     if settings.on_lost == "retry" and settings.effect == "consequential":
         message = 'on_lost = "retry" would repeat a consequential effect: declare the effect read_only or idempotent'
         yield Finding((("on_lost",), ("effect",)), message)
+    if settings.operation is not None and settings.effect == "read_only":
+        message = 'has no effect on a tool that changes nothing: effect is "read_only"'
+        yield Finding((("operation",), ("effect",)), message)
+    if settings.on_lost == "reconcile" and (settings.operation is None or settings.operation.reconcile is None):
+        message = "needs [tools.operation] with reconcile: nobody could be asked"
+        yield Finding((("on_lost",), ("operation", "reconcile"), ("operation",)), message)
 
 
 NOT_BUILT: Final = frozenset(
@@ -106,22 +113,20 @@ NOT_BUILT: Final = frozenset(
         "failed_lookups_per_min",
         "max_inline_result_bytes",
         "fallback",
-        "on_switch",
         "redact",
         "arguments_schema",
         "authorize",
         "order",
         "max_range_days",
         "sensitive_fields",
-        "operation",
         "job",
         "pins",
         "rollout",
     }
 )
-"""Keys without effect in this release. `poll_interval_ms` and `on_lost` lack one value each: see `NOT_BUILT_VALUES`."""
+"""Keys without effect in this release. `poll_interval_ms` lacks one value: see `NOT_BUILT_VALUES`."""
 
-NOT_BUILT_VALUES: Final[Mapping[str, str]] = {"poll_interval_ms": "adaptive", "on_lost": "reconcile"}
+NOT_BUILT_VALUES: Final[Mapping[str, str]] = {"poll_interval_ms": "adaptive"}
 
 
 ONLY_DEFAULTS: Final = frozenset({"max_concurrent_upstream"})

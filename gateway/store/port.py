@@ -78,13 +78,17 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """One look at a task: the session (None if unknown), the task (None if unknown or expired), its body if wanted."""
+    """One look at a task: the session (None if unknown), the task (None if unknown or expired), its body if wanted.
+
+    `outcome` is what is known of the effect, in the words of `Verified`; empty for records of an earlier release.
+    """
 
     session: Session | None
     task: Task | None
     body: bytes | None
     expired: bool
     now: int
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)

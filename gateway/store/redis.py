@@ -137,11 +137,12 @@ class RedisStore:
         """One script: session, ownership by the key, record, and the body only if it is wanted and there."""
         keys = self.keys
         session_key = keys.task(ref) if session is None else keys.session(ref.owner, session)
-        names = [keys.task(ref), keys.result(ref), keys.tombstone(ref), session_key]
+        names = [keys.task(ref), keys.result(ref), keys.tombstone(ref), session_key, keys.operation(ref)]
         idle = 0 if session is None else self._idle_ms
-        now, known, found, head, body = await self.run("poll", names, [idle, int(want_body)])
+        now, known, found, head, body, outcome = await self.run("poll", names, [idle, int(want_body)])
         task = codec.decode_task(head) if found == 1 else None
-        return Polled(codec.decode_session(known) if known else None, task, body or None, found == -1, now)
+        heard = codec.decode_session(known) if known else None
+        return Polled(heard, task, body or None, found == -1, now, outcome.decode())
 
     async def load(self, ref: Ref) -> Pair:
         """Both records in one round trip; the versions tell a commit whether they belong together."""

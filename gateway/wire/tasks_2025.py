@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from gateway.core.model import OutcomeKind, Task, TaskState
 from gateway.wire.jsonrpc import Members, members, write
-from gateway.wire.render import RELATED_TASK, timestamp
+from gateway.wire.render import RELATED_TASK, ledger, timestamp
 
 _STATUS: Final[Mapping[TaskState, str]] = {
     TaskState.WORKING: "working",
@@ -43,14 +43,19 @@ def flat(task: Task) -> dict[str, object]:
     }
 
 
-def task_result(task: Task) -> bytes:
-    """The result of tasks/get and tasks/cancel."""
-    return write(flat(task))
+def task_result(task: Task, outcome: str) -> bytes:
+    """The result of tasks/get and tasks/cancel. `outcome` is what is known of the effect."""
+    return write({**flat(task), **_meta(task, outcome)})
 
 
-def create_result(task: Task) -> bytes:
+def create_result(task: Task, outcome: str) -> bytes:
     """T25-NEW-1: CreateTaskResult."""
-    return write({"task": flat(task)})
+    return write({"task": flat(task), **_meta(task, outcome)})
+
+
+def _meta(task: Task, outcome: str) -> dict[str, object]:
+    told = ledger(task, outcome)
+    return {"_meta": told} if told else {}
 
 
 def final_result(task: Task, body: bytes) -> bytes:

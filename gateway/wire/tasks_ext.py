@@ -9,7 +9,7 @@ from msgspec import Raw
 from gateway.core.model import OutcomeKind, Task, TaskState
 from gateway.wire.errors import modern_error
 from gateway.wire.jsonrpc import Members, integer, members, write
-from gateway.wire.render import SERVER_INFO, SUBSCRIPTION_ID, timestamp
+from gateway.wire.render import SERVER_INFO, SUBSCRIPTION_ID, ledger, timestamp
 
 _STATUS: Final[Mapping[TaskState, str]] = {
     TaskState.WORKING: "working",
@@ -43,14 +43,18 @@ def flat(task: Task) -> dict[str, object]:
     }
 
 
-def create_result(task: Task) -> bytes:
-    """TX-NEW-1: CreateTaskResult."""
-    return write({"resultType": "task", **flat(task), **_META})
+def create_result(task: Task, outcome: str) -> bytes:
+    """TX-NEW-1: CreateTaskResult. `outcome` is what is known of the effect."""
+    return write({"resultType": "task", **flat(task), **_meta(task, outcome)})
 
 
-def detailed(task: Task, body: bytes | None) -> bytes:
+def detailed(task: Task, body: bytes | None, outcome: str) -> bytes:
     """TX-GET-1: the Task with its result, error or questions. A stored result is spliced, never parsed."""
-    return write({**_COMPLETE, **notification(task, body), **_META})
+    return write({**_COMPLETE, **notification(task, body), **_meta(task, outcome)})
+
+
+def _meta(task: Task, outcome: str) -> dict[str, object]:
+    return {"_meta": {**_META["_meta"], **ledger(task, outcome)}}
 
 
 def notification(task: Task, body: bytes | None) -> dict[str, object]:

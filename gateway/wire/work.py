@@ -1,6 +1,7 @@
 """What the runner writes for an upstream and reads from it, as bytes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mcp_types import (
@@ -14,11 +15,12 @@ from msgspec import Raw
 from gateway.core.engine import DEADLINE as DEADLINE_MESSAGE
 from gateway.core.engine import LOST as LOST_MESSAGE
 from gateway.core.engine import UNANSWERED as UNANSWERED_MESSAGE
-from gateway.core.model import OutcomeKind
+from gateway.core.model import Operation, OutcomeKind
 from gateway.wire import limits
 from gateway.wire.errors import Era, Reject
 from gateway.wire.jsonrpc import Members, Response, members, write
-from gateway.wire.render import RELATED_TASK
+from gateway.wire.pointers import find, path_of
+from gateway.wire.render import OPERATION, RELATED_TASK
 
 __all__ = ["DEADLINE", "LOST", "UNANSWERED", "Response", "call_params", "failure", "forwarded", "outcome"]
 
@@ -35,16 +37,28 @@ _BETWEEN_PEERS: Final = frozenset(
 """`_meta` keys that are said between a client and its server, which is this gateway."""
 
 
-def failure(reject: Reject) -> bytes:
-    """The error object of a failed task. Our codes are the same in both eras."""
-    return reject.body(Era.MODERN)
+def failure(reject: Reject, operation: Operation | None = None) -> bytes:
+    """The error object of a failed task, with what is known of its operation. Our codes are the same in both eras."""
+    if operation is None:
+        return reject.body(Era.MODERN)
+    told = {"id": operation.id, "outcome": str(operation.outcome)}
+    return replace(reject, data={**reject.data, "operation": told}).body(Era.MODERN)
 
 
+def with_operation(body: bytes, operation: Operation) -> bytes:
+    """A result that says among its `_meta` which operation of the ledger it belongs to."""
+    result: Members = members(body) or {}
+    meta: Members = members(result["_meta"]) or {} if "_meta" in result else {}
+    meta[OPERATION] = Raw(write({"id": operation.id, "outcome": operation.outcome}))
+    return write({**result, "_meta": meta})
+
+
+_LONGEST_RECEIPT: Final = 4096
 _OURS: Final = frozenset({"task", "_meta"})
 _ANSWERS: Final = frozenset({"inputResponses", "requestState"})
-DEADLINE: Final = failure(Reject("deadline", DEADLINE_MESSAGE))
-UNANSWERED: Final = failure(Reject("expired_input", UNANSWERED_MESSAGE))
-LOST: Final = failure(Reject("outcome_unknown", LOST_MESSAGE))
+DEADLINE: Final = Reject("deadline", DEADLINE_MESSAGE)
+UNANSWERED: Final = Reject("expired_input", UNANSWERED_MESSAGE)
+LOST: Final = Reject("outcome_unknown", LOST_MESSAGE)
 
 
 def forwarded(
@@ -97,6 +111,17 @@ def call_params(stored: bytes, progress_token: int | None = None, *, era: Era = 
 def as_written(stored: bytes, params: Members) -> bytes | None:
     """Stored parameters as they were written, if nothing was added to them since."""
     return stored if members(stored) == params else None
+
+
+def receipt(body: bytes, source: str | None) -> str:
+    """What an upstream gave as a proof, as JSON text: what stands in a result at `result:/POINTER`, empty for nothing.
+
+    What is longer than a receipt can be is none.
+    """
+    if source is None:
+        return ""
+    found = find(body, path_of(source.partition(":")[2]))
+    return "" if found is None or len(bytes(found)) > _LONGEST_RECEIPT else bytes(found).decode()
 
 
 def outcome(response: Response) -> tuple[OutcomeKind, bytes]:

@@ -728,7 +728,8 @@ class TestSuccession:
         runner = harness.gateways[0]._runner
         (running,) = runner._held.values()
         (key,) = await redis.keys("*:o:*")
-        await redis.hset(key, mapping={"fn": 99, "hd": "another"})
+        later = int(await redis.hget(key, "fn")) + 1
+        await redis.hset(key, mapping={"fn": later, "hd": "another"})
         await asyncio.wait({running.task})
         assert (await operations(redis))[0]["state"] == "accepted"
 

@@ -165,17 +165,14 @@ OTHER_SETTINGS = {
     "failed_lookups_per_min": "1",
     "max_inline_result_bytes": "2",
     "fallback": '"refuse"',
-    "on_switch": '"sync"',
     "redact": '["/a"]',
     "arguments_schema": '"none"',
     "authorize": '[{ argument = "/a", in_claim = "b" }]',
     "order": '[["/a", "/b"]]',
     "max_range_days": "366",
     "sensitive_fields": '["password"]',
-    "operation": '{ receipt = "SECRET-123" }',
     "job": '{ preset = "generic" }',
     "poll_interval_ms": '"adaptive"',
-    "on_lost": '"reconcile"',
 }
 
 
@@ -190,7 +187,7 @@ def test_a_setting_without_effect_is_refused_at_another_value_wherever_it_stands
 
 
 def test_all_settings_without_effect_are_tried():
-    assert OTHER_SETTINGS.keys() == NOT_BUILT - {"pins", "rollout"} | {"poll_interval_ms", "on_lost"}
+    assert OTHER_SETTINGS.keys() == NOT_BUILT - {"pins", "rollout"} | {"poll_interval_ms"}
 
 
 @pytest.mark.parametrize("key", ["pins", "rollout"])

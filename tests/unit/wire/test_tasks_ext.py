@@ -51,12 +51,12 @@ STATUSES = [
 @pytest.mark.parametrize(("state", "kind", "word"), STATUSES)
 def test_failed_is_for_json_rpc_errors_only(state, kind, word):
     assert tasks_ext.status(record(state, kind)) == word
-    assert json.loads(tasks_ext.detailed(record(state, kind), b"{}"))["status"] == word
+    assert json.loads(tasks_ext.detailed(record(state, kind), b"{}", "pending"))["status"] == word
 
 
 @requirement("TX-NEW-1", "TX-HTTP-5")
 def test_a_created_task_is_flat_and_has_the_units_in_its_names():
-    created = tasks_ext.create_result(record(TaskState.WORKING, status_message="on it"))
+    created = tasks_ext.create_result(record(TaskState.WORKING, status_message="on it"), "pending")
     head = b'{"resultType":"task","taskId":"t-1","status":"working","statusMessage":"on it",'
     assert created == head + REST + META + b"}"
 
@@ -101,12 +101,12 @@ def test_an_acknowledgement_has_no_member_of_a_task():
 )
 def test_a_detailed_task_has_what_belongs_to_its_status(state, kind, word, body, detail):
     head = b'{"resultType":"complete","taskId":"t-1","status":"' + word + b'",'
-    assert tasks_ext.detailed(record(state, kind), body) == head + REST + detail + META + b"}"
+    assert tasks_ext.detailed(record(state, kind), body, "pending") == head + REST + detail + META + b"}"
 
 
 @requirement("TX-GET-1")
 def test_the_questions_that_are_shown_are_those_without_an_answer():
-    found = tasks_ext.detailed(record(TaskState.INPUT_REQUIRED, questions=QUESTIONS), None)
+    found = tasks_ext.detailed(record(TaskState.INPUT_REQUIRED, questions=QUESTIONS), None, "pending")
     assert list(json.loads(found)["inputRequests"]) == ["q1", "q3"]
     first = b'"q1":{"method":"elicitation/create","params":{ "message" : "1.0?" }}'
     assert b'"inputRequests":{' + first + b',"q3":{"method":"roots/list","params":{}}},"_meta"' in found
@@ -115,7 +115,7 @@ def test_the_questions_that_are_shown_are_those_without_an_answer():
 @requirement("TX-GET-1")
 @pytest.mark.parametrize("state", [TaskState.WORKING, TaskState.CANCELLED, TaskState.DONE])
 def test_questions_are_shown_only_while_input_is_required(state):
-    found = json.loads(tasks_ext.detailed(record(state, OutcomeKind.RESULT, questions=QUESTIONS), b"{}"))
+    found = json.loads(tasks_ext.detailed(record(state, OutcomeKind.RESULT, questions=QUESTIONS), b"{}", "pending"))
     assert "inputRequests" not in found
 
 
@@ -125,7 +125,7 @@ def test_questions_are_shown_only_while_input_is_required(state):
 def test_a_notification_says_what_tasks_get_would_answer(state, kind, body):
     shown = record(state, kind, questions=QUESTIONS, status_message="on it")
     told = write(tasks_ext.notification(shown, body))
-    assert tasks_ext.detailed(shown, body) == b'{"resultType":"complete",' + told[1:-1] + b"," + META + b"}"
+    assert tasks_ext.detailed(shown, body, "pending") == b'{"resultType":"complete",' + told[1:-1] + b"," + META + b"}"
 
 
 @requirement("TX-NOT-1")

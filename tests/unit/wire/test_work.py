@@ -159,11 +159,11 @@ def test_what_ends_a_task_without_an_answer_has_its_code():
     deadline = {"reason": "deadline", "retryable": False}
     unknown = {"reason": "outcome_unknown", "retryable": False}
     lost = "the outcome is unknown: the work was sent and its answer was lost"
-    assert compact({"code": 50401, "message": "the deadline passed", "data": deadline}) == work.DEADLINE
-    assert compact({"code": 50305, "message": lost, "data": unknown}) == work.LOST
+    assert compact({"code": 50401, "message": "the deadline passed", "data": deadline}) == work.failure(work.DEADLINE)
+    assert compact({"code": 50305, "message": lost, "data": unknown}) == work.failure(work.LOST)
     unanswered = {"reason": "expired_input", "retryable": False}
     message = "nobody answered what the tool asked in time"
-    assert compact({"code": 50402, "message": message, "data": unanswered}) == work.UNANSWERED
+    assert compact({"code": 50402, "message": message, "data": unanswered}) == work.failure(work.UNANSWERED)
 
 
 def test_parameters_given_as_raw_values_are_spliced():
