@@ -139,7 +139,7 @@ def test_the_inline_wait_ends_before_clients_time_out():
         ("task_support", ["forbidden", "optional", "required"]),
         ("effect", ["read_only", "idempotent", "consequential"]),
         ("on_fast_poll", ["delay", "reject"]),
-        ("on_lost", ["reconcile", "unknown"]),
+        ("on_lost", ["unknown"]),
         ("input_phase", ["during", "before"]),
         ("fallback", ["sync", "status_tools", "handoff", "refuse"]),
         ("on_switch", ["refuse", "sync"]),
@@ -164,7 +164,7 @@ def test_a_poll_interval_may_be_the_word_adaptive():
         ("advertise_2025", "yes", "bool_type"),
         ("arguments_schema", 1, "string_type"),
         ("redact", "/a", "tuple_type"),
-        ("operation", [], "dict_type"),
+        ("operation", [], "model_type"),
         ("unheard_of", 1, "extra_forbidden"),
     ],
 )
@@ -283,6 +283,6 @@ def test_every_key_without_effect_is_a_key():
 
 
 def test_a_value_without_effect_belongs_to_a_key_that_has_one():
-    assert NOT_BUILT_VALUES == {"poll_interval_ms": "adaptive", "on_lost": "reconcile"}
+    assert NOT_BUILT_VALUES == {"poll_interval_ms": "adaptive"}
     assert {"max_concurrent_upstream"} == ONLY_DEFAULTS
     assert NOT_BUILT & (NOT_BUILT_VALUES.keys() | ONLY_DEFAULTS) == set()
