@@ -18,6 +18,7 @@ from gateway.store import codec
 from gateway.store.batch import Batch
 from gateway.store.codec import switch_record
 from gateway.store.keys import Keys, Ref, scope_of, tenant_digest
+from gateway.store.ledgerless import enter
 from gateway.store.placement import TOMBSTONE_MS, operation_expiry, place
 from gateway.store.port import (
     Change,
@@ -238,12 +239,13 @@ class RedisStore:
         return self._secret
 
     async def bootstrap(self) -> int:
-        """One script: nothing of a store that was set up is touched."""
-        keys, first = self.keys, switch_record(on=False, reason="the store was set up", by="gateway", at_ms=self.now())
-        answer = await self.run(
-            "bootstrap", [keys.marker, keys.switches], [secrets.token_urlsafe(16), SCHEMA, 1, first]
-        )
-        return int(answer[1])
+        """One script: nothing of a store that was set up is touched. Records from before there was a ledger get in."""
+        first = switch_record(on=False, reason="the store was set up", by="gateway", at_ms=self.now())
+        names = [self.keys.marker, self.keys.switches]
+        _, shards, new = await self.run("bootstrap", names, [secrets.token_urlsafe(16), SCHEMA, 1, first])
+        if new:
+            await enter(self.keys, self.call)
+        return int(shards)
 
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""

@@ -1,0 +1,28 @@
+"""Brings operations into the ledger's indexes that a release wrote which had none."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from gateway.core.model import Effect, OperationState
+from gateway.store import codec
+from gateway.store.keys import Keys
+
+_PAGE: Final = 1000
+
+
+async def enter(keys: Keys, call: Callable[..., Awaitable[Any]]) -> None:
+    """Looks at every operation, once in the life of a store. Whoever is new is entered; nothing is taken out."""
+    cursor = b"0"
+    while True:
+        cursor, found = await call("SCAN", cursor, "MATCH", f"{keys.base}o:*", "COUNT", _PAGE)
+        for key in found:
+            head, ends = await call("HGET", key, "head"), await call("PEXPIRETIME", key)
+            member = key.decode().removeprefix(f"{keys.base}o:")
+            if head is None:
+                continue
+            operation = codec.decode_operation(head)
+            await call("ZADD", keys.ledger, "NX", ends if ends > 0 else "+inf", member)
+            if operation.state is OperationState.UNKNOWN and operation.effect is not Effect.READ_ONLY:
+                await call("ZADD", keys.unknown, "NX", operation.updated_ms, member)
+        if int(cursor) == 0:
+            return
