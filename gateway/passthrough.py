@@ -101,7 +101,9 @@ class Passthrough:
         if isinstance(link, Reject):
             return reply.refusal(intent.id, link, Era.LEGACY)
         hello = link.hello
-        capabilities = passing.capabilities(hello.capabilities, Era.LEGACY, era_of(link.version))
+        capabilities = passing.capabilities(
+            hello.capabilities, Era.LEGACY, era_of(link.version), endpoint.policy.meta_keys
+        )
         if version == TASKS_2025 and "tools" in capabilities:
             capabilities["tasks"] = tasks_2025.capability(listing=self._lists_tasks)
         await self._store.open_session(owner, session_id, session)
@@ -114,7 +116,9 @@ class Passthrough:
         if isinstance(link, Reject):
             return reply.refusal(intent.id, link, Era.MODERN)
         hello, era = link.hello, era_of(link.version)
-        return reply.result(intent.id, passing.discovered(hello.capabilities, hello.said, era))
+        return reply.result(
+            intent.id, passing.discovered(hello.capabilities, hello.said, era, endpoint.policy.meta_keys)
+        )
 
     async def _list_tools(self, endpoint: Endpoint, caller: Caller, intent: want.ListTools) -> Reply:
         answer = await self._forwarding.fetch(endpoint, caller, self._passage(endpoint, intent))

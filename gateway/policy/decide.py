@@ -59,13 +59,18 @@ class Policy:
     """A policy file made ready: the best rule of each name is found once."""
 
     def __init__(self, file: PolicyFile, source: str) -> None:
-        """`source` is what `Decision.rule` names, a path or a phrase. `scopes` are all that some rule asks for."""
+        """`source` is what `Decision.rule` names, a path or a phrase.
+
+        `scopes` are all that some rule asks for, `meta_keys` all names of `_meta` that some rule finds a key under.
+        """
         self.source = source
         self.defaults = file.defaults
         self._rules = tuple((rule, overlay(file.defaults, rule)) for rule in _by_precedence(file.tools))
         self._found: dict[str, tuple[Settings, str]] = {}
         every = (self.defaults, *(settings for _, settings in self._rules))
         self.scopes = sorted({scope for settings in every for scope in scopes_of(settings)})
+        named = (one.operation.idempotency_key or "" for one in every if one.operation is not None)
+        self.meta_keys = sorted({key.removeprefix("meta:") for key in named if key.startswith("meta:")})
 
     def settings(self, tool: str) -> tuple[Settings, str]:
         """The settings for a tool and the rule they come from: exact name before glob, longer glob before shorter."""

@@ -1,6 +1,6 @@
 """What changes in a message that is only carried: what is said between a client and this gateway stays here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mcp_types import SERVER_INFO_META_KEY
@@ -10,7 +10,7 @@ from gateway.wire import tasks_ext, work
 from gateway.wire.errors import TASKS_EXTENSION, Era
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, members, text, write
-from gateway.wire.render import RELATED_TASK, SERVER_INFO
+from gateway.wire.render import IDEMPOTENCY, RELATED_TASK, SERVER_INFO
 
 CACHE: Final = {"ttlMs": 0, "cacheScope": "private"}
 """TX-HTTP-5: what an upstream says may depend on the caller and on the policy of the moment, so nobody keeps it."""
@@ -123,14 +123,19 @@ def level(name: str | None) -> int:
     return _LEVELS.index(name) if name in _LEVELS else len(_LEVELS)
 
 
-def capabilities(told: bytes, client: Era, upstream: Era) -> dict[str, object]:
-    """What an upstream can do, as a client of an era is told it; tasks of the upstream's own are not the client's."""
+def capabilities(told: bytes, client: Era, upstream: Era, meta_keys: Sequence[str] = ()) -> dict[str, object]:
+    """What an upstream can do, as a client of an era is told it; tasks of the upstream's own are not the client's.
+
+    `meta_keys` are the names of `_meta` under which a call may carry an idempotency key.
+    """
     known: Mapping[str, object] = members(told) or {}
     hidden = {"tasks", "logging"} if client is Era.MODERN and upstream is Era.LEGACY else {"tasks"}
     shown = {name: value for name, value in known.items() if name not in hidden}
     extensions = _object(known.get("extensions"))
     if TASKS_EXTENSION in extensions:
         shown["extensions"] = {name: value for name, value in extensions.items() if name != TASKS_EXTENSION}
+    if meta_keys:
+        shown["experimental"] = {**_object(known.get("experimental")), IDEMPOTENCY: {"metaKeys": meta_keys}}
     return shown
 
 
@@ -140,9 +145,9 @@ def introduced(said: Mapping[str, bytes | None], own: Mapping[str, object]) -> b
     return write({**own, "serverInfo": SERVER_INFO, **spoken})
 
 
-def discovered(told: bytes, said: Mapping[str, bytes | None], upstream: Era) -> bytes:
+def discovered(told: bytes, said: Mapping[str, bytes | None], upstream: Era, meta_keys: Sequence[str] = ()) -> bytes:
     """TX-CAP-1: the result of `server/discover`."""
-    known = capabilities(told, Era.MODERN, upstream)
+    known = capabilities(told, Era.MODERN, upstream, meta_keys)
     extensions = {**_object((members(told) or {}).get("extensions")), TASKS_EXTENSION: {}}
     shown = {**known, "extensions": extensions}
     result = {"resultType": "complete", "supportedVersions": MODERN_VERSIONS, "capabilities": shown}

@@ -10,6 +10,8 @@ SERVER_INFO: Final = {"name": "mcp-task-gateway", "version": __version__}
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 OPERATION: Final = "io.github.mcp-task-gateway/operation"
 """Our own `_meta` key: the entry of the ledger that a result or a task belongs to, and what is known of its effect."""
+IDEMPOTENCY: Final = "io.github.mcp-task-gateway/idempotency"
+"""Our own experimental capability: where a call may carry an idempotency key."""
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 

@@ -190,6 +190,11 @@ class TestEnded:
         assert (await first.legacy("tools/call", with_key)).error["code"] == 40902
         assert upstream.calls("error")[0]["params"]["_meta"] == meta
 
+    async def test_clients_are_told_where_a_key_may_stand(self, first):
+        told = {"io.github.mcp-task-gateway/idempotency": {"metaKeys": ["com.example/key"]}}
+        assert (await first.initialize()).result["capabilities"]["experimental"] == told
+        assert (await first.modern("server/discover")).result["capabilities"]["experimental"] == told
+
     async def test_a_derived_key_is_free_again_once_the_work_has_ended(self, first, upstream):
         for _ in range(2):
             await ended(first, await first.task("echo", {"x": 1}))

@@ -102,3 +102,10 @@ def test_answers_and_a_level_go_to_an_upstream_that_asked_and_knows_levels():
 )
 def test_a_client_does_not_hear_of_the_task_of_an_upstream(params, told):
     assert write(passing.said(Notification("notifications/progress", members(params)))) == told
+
+
+def test_where_an_idempotency_key_may_stand_is_told_beside_the_experiments_of_the_upstream():
+    told = b'{"experimental":{"x":{"n":1.0}},"tools":{}}'
+    found = write(passing.capabilities(told, Era.LEGACY, Era.LEGACY, ["a/b"]))
+    ours = b'"io.github.mcp-task-gateway/idempotency":{"metaKeys":["a/b"]}'
+    assert found == b'{"experimental":{"x":{"n":1.0},' + ours + b'},"tools":{}}'
