@@ -144,6 +144,8 @@ ENTRIES: dict[str, Entry] = {
     # our own promises
     "OWN-SENT": Entry("sent is committed before the first byte leaves for the upstream", OWN),
     "OWN-ONCE": Entry("work whose holder died is never sent again unless policy calls it repeatable", OWN),
+    "OWN-REATTACH": Entry("a call that was sent is taken up where its stream broke, before it is called unknown", OWN),
+    "OWN-HEALED": Entry("a session that an upstream has forgotten, however it says so, is opened anew once", OWN),
     "OWN-FENCE": Entry("a holder whose fence was taken writes nothing", OWN),
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN

@@ -23,7 +23,10 @@ ODD = (
 
 
 class UpstreamServer:
-    """`gates` holds calls of the tool `gate` until a test opens them; `seen` is every message in order."""
+    """`gates` holds calls of the tool `gate` until a test opens them; `seen` is every message in order.
+
+    `fault` answers calls instead of the server, `forgotten` what comes in a session that it does not know.
+    """
 
     path = "/mcp"
 
@@ -33,6 +36,7 @@ class UpstreamServer:
         self.headers: list[dict[str, str]] = []
         self.sessions: set[str] = set()
         self.fault: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] | None = None
+        self.forgotten: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] | None = None
         self.url = ""
         self._runner: web.AppRunner | None = None
         self._count = 0
@@ -100,7 +104,7 @@ class UpstreamServer:
         if method == "initialize":
             return await self._initialize(message)
         if request.headers.get("Mcp-Session-Id") not in self.sessions:
-            return web.Response(status=404)
+            return web.Response(status=404) if self.forgotten is None else await self.forgotten(request, message)
         if "id" not in message or method is None:
             return web.Response(status=202)
         return await self.serve(request, message)
@@ -110,6 +114,8 @@ class UpstreamServer:
         if message["method"] == "tools/list":
             listed = [{"name": name, "inputSchema": {"type": "object"}, "x": 1.0} for name in TOOLS]
             return answer(message, {"tools": listed, "nextCursor": "more"})
+        if message["method"] == "ping":
+            return answer(message, {})
         if self.fault is not None:
             return await self.fault(request, message)
         return await getattr(self, f"_{message['params']['name']}", self._echo)(request, message)

@@ -21,6 +21,12 @@ class Delegating(ABC):
         """Sends a request and waits for its answer. Raises NotSent or OutcomeUnknown."""
         return await self._of(link).perform(link, call, on_note, on_request)
 
+    async def resume(
+        self, link: Link, call: Call, event: str, on_note: OnNote | None = None, on_request: OnRequest | None = None
+    ) -> Response:
+        """Waits for the answer to a request of another process. Raises OutcomeUnknown."""
+        return await self._of(link).resume(link, call, event, on_note, on_request)
+
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: see the transports."""
         await self._of(link).cancel(link, call)

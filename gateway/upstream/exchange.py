@@ -7,15 +7,25 @@ under it in a way that looks the same whether the server acted or not.
 
 import asyncio
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
 
-from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, put
+from gateway.upstream.answers import (
+    HTTP_NOT_FOUND,
+    HTTP_OK,
+    HTTP_SERVER_ERROR,
+    HTTP_TOO_MANY,
+    MAX_ERROR_BYTES,
+    faults,
+    message_of,
+    single_answer,
+)
+from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OnNote, OnRequest, OutcomeUnknown, SessionEnded, put
 from gateway.wire import asking, jsonrpc, sse
-from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Notification, Request, Response
 
 HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
@@ -23,39 +33,22 @@ HAS_EFFECT: Final = frozenset({"tools/call", "prompts/get"})
 TELL_S: Final = 2.0
 _PIECE_BYTES: Final = 2**20
 _ACCEPT: Final = "application/json, text/event-stream"
-MAX_ERROR_BYTES: Final = 65_536
 _MAX_LISTENED_BYTES: Final = 4_194_304
-_HTTP_OK: Final = 200
-_HTTP_ACCEPTED: Final = 202
-_HTTP_NOT_FOUND: Final = 404
-_HTTP_TOO_MANY: Final = 429
-_HTTP_SERVER_ERROR: Final = 500
-_AGAIN: Final = frozenset({409, _HTTP_TOO_MANY})
+_AGAIN: Final = frozenset({409, HTTP_TOO_MANY})
 """A stream that is refused so may be had later: 409 tells that the one before has not ended yet."""
 _KEEP_ALIVE_S: Final = 4.0
 """Below the five seconds after which common servers close an idle connection."""
 _RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 30.0
-_LONGEST_RETRY_DIGITS: Final = 5
-_EMPTY_ATTEMPTS: Final = 3
+AGAIN_S: Final = 0.1
+"""How long a stream that broke is left alone, at first."""
+_RESUME_S: Final = 5.0
+"""How long a server may take to begin a stream that is asked for again."""
+_MOST_IN_VAIN: Final = 3
 """How often a stream is asked for again that brings nothing new."""
-
-
-class SessionEnded(NotSent):
-    """The server does not know the session any more."""
-
-    def __init__(self) -> None:
-        super().__init__("upstream_down", "the upstream ended the session", again=True, ended=True)
-
-
-class Refused(NotSent):
-    """The server refused the request with this HTTP status."""
-
-    def __init__(self, status: int, after_s: float = 0) -> None:
-        message, again = f"the upstream refused with HTTP {status}", status == _HTTP_TOO_MANY
-        super().__init__("upstream_bad", message, again=again, after_s=after_s)
-        self.status = status
+_NO_ANSWER: Final = "the upstream's stream ended without an answer"
+_LONGEST_MARK: Final = 512
 
 
 class Connections:
@@ -97,6 +90,42 @@ class Connections:
                 await client.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Hearing:
+    """A call whose answer is a stream, and the questions in it that are still open."""
+
+    link: Link
+    call: Call
+    on_note: OnNote | None
+    on_request: OnRequest | None
+    asked: "set[asyncio.Task[None]]" = field(default_factory=set)
+
+    def reader(self) -> sse.Reader:
+        """Reads the stream of this call, or the next one."""
+        return sse.Reader(self.call.max_bytes + MAX_ERROR_BYTES)
+
+    def mark(self, event: str | None) -> None:
+        """Tells where the stream could be taken up. A question that is open must be heard again, so not behind it."""
+        on_mark = self.call.on_mark
+        if on_mark is None or event is None or self.asked or self.link.session_id is None:
+            return
+        if len(event) <= _LONGEST_MARK:
+            on_mark(event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A stream that is over before its answer: after which event, how long to wait, and why.
+
+    `clean`: its server has ended it.
+    """
+
+    last_id: str | None
+    named_s: float | None
+    why: str
+    clean: bool = False
+
+
 class Exchange:
     """Speaks in sessions of the revisions with a handshake."""
 
@@ -112,7 +141,7 @@ class Exchange:
         url, headers = self._connections.url, self._head(link, {"Content-Type": "application/json"})
         with faults():
             async with client.post(url, data=payload(body), headers=headers, allow_redirects=False) as response:
-                answer = await self._answer(response, link, call, on_note, on_request)
+                answer = await self._answer(response, _Hearing(link, call, on_note, on_request))
                 return answer, response.headers.get("Mcp-Session-Id")
         raise AssertionError  # faults are raised
 
@@ -148,17 +177,18 @@ class Exchange:
                 reader = sse.Reader(_MAX_LISTENED_BYTES)
                 try:
                     async with self._get(link, last_id) as response:
-                        if response.status == _HTTP_NOT_FOUND:
+                        if response.status == HTTP_NOT_FOUND:
                             raise SessionEnded
-                        if _HTTP_OK < response.status < _HTTP_SERVER_ERROR and response.status not in _AGAIN:
+                        if HTTP_OK < response.status < HTTP_SERVER_ERROR and response.status not in _AGAIN:
                             return
-                        failures = 0 if response.status == _HTTP_OK else failures + 1
-                        if response.status == _HTTP_OK:
+                        failures = 0 if response.status == HTTP_OK else failures + 1
+                        if response.status == HTTP_OK:
                             await self._hear(response, reader, link, (on_note, on_request), asked)
                 except (aiohttp.ClientError, OSError, TimeoutError):
                     failures += 1  # the connection is made again
                 last_id = reader.last_id or last_id
-                retry_s = _retry_s(reader, retry_s)
+                named_s = _named_s(reader)
+                retry_s = retry_s if named_s is None else named_s
                 await asyncio.sleep(min(retry_s * 2.0 ** min(failures, 8), _LONGEST_PAUSE_S))
         except sse.TooLong:
             return
@@ -182,74 +212,83 @@ class Exchange:
                 elif isinstance(message, Request):
                     self._put(link, message, on_request, asked)
 
-    async def _answer(
-        self,
-        response: aiohttp.ClientResponse,
-        link: Link,
-        call: Call,
-        on_note: OnNote | None,
-        on_request: OnRequest | None,
+    async def resume(
+        self, link: Link, call: Call, event: str, on_note: OnNote | None, on_request: OnRequest | None
     ) -> Response:
-        single = await single_answer(response, link, call)
-        if single is not None:
-            return single
-        asked: set[asyncio.Task[None]] = set()
+        """The answer to a request that was sent before, from what its stream said after this event.
+
+        Raises OutcomeUnknown.
+        """
+        hearing = _Hearing(link, call, on_note, on_request)
         try:
-            reader = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
-            answer = await self._read_stream(response, reader, link, call, (on_note, on_request), asked)
-            return answer or await self._resumed(reader, link, call, (on_note, on_request), asked)
+            return await self._resumed(hearing, _Cut(event, None, "the upstream does not tell of the call any more"))
         except sse.TooLong:
             raise OutcomeUnknown("upstream_bad", TOO_LARGE) from None
         finally:
-            _forget(asked)
+            _forget(hearing.asked)
+
+    async def _answer(self, response: aiohttp.ClientResponse, hearing: "_Hearing") -> Response:
+        single = await single_answer(response, hearing.link, hearing.call)
+        if single is not None:
+            return single
+        reader = hearing.reader()
+        try:
+            try:
+                if (answer := await self._read_stream(response, reader, hearing)) is not None:
+                    return answer
+                cut = _Cut(reader.last_id, _named_s(reader), _NO_ANSWER, clean=True)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                if reader.last_id is None:
+                    raise
+                cut = _Cut(reader.last_id, _named_s(reader), "the connection to the upstream was lost")
+            return await self._resumed(hearing, cut)
+        except sse.TooLong:
+            raise OutcomeUnknown("upstream_bad", TOO_LARGE) from None
+        finally:
+            _forget(hearing.asked)
 
     async def _read_stream(
-        self,
-        response: aiohttp.ClientResponse,
-        reader: sse.Reader,
-        link: Link,
-        call: Call,
-        ears: tuple[OnNote | None, OnRequest | None],
-        asked: "set[asyncio.Task[None]]",
+        self, response: aiohttp.ClientResponse, reader: sse.Reader, hearing: "_Hearing"
     ) -> Response | None:
         """The answer, or None when the stream ended without it."""
-        on_note, on_request = ears
+        call = hearing.call
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
                 message = message_of(event)
                 if isinstance(message, Response) and message.id == str(call.id).encode():
                     return message
-                if isinstance(message, Notification) and on_note is not None:
-                    on_note(message)
+                if isinstance(message, Notification) and hearing.on_note is not None:
+                    hearing.on_note(message)
                 if isinstance(message, Request):
-                    self._put(link, message, on_request, asked)
+                    self._put(hearing.link, message, hearing.on_request, hearing.asked)
+            hearing.mark(reader.last_id)
         return None
 
-    async def _resumed(
-        self,
-        reader: sse.Reader,
-        link: Link,
-        call: Call,
-        ears: tuple[OnNote | None, OnRequest | None],
-        asked: "set[asyncio.Task[None]]",
-    ) -> Response:
-        """A server may end a stream and let it be asked for again, from the last event that it named."""
-        last_id, retry_s, empty = reader.last_id, _retry_s(reader, _RETRY_S), 0
-        while last_id is not None and link.session_id is not None and empty < _EMPTY_ATTEMPTS:
-            await _pause(call, retry_s)
-            again = sse.Reader(call.max_bytes + MAX_ERROR_BYTES)
+    async def _resumed(self, hearing: "_Hearing", cut: "_Cut") -> Response:
+        """A stream may be asked for again, from the last event that it named, whether its server ended it or it broke.
+
+        Nothing is sent again. Raises OutcomeUnknown.
+        """
+        link, vain, last_id, named_s, clean = hearing.link, 0, cut.last_id, cut.named_s, cut.clean
+        while last_id is not None and link.session_id is not None and vain < _MOST_IN_VAIN:
+            await _pause(hearing.call if clean else None, named_s, vain)
+            reader, clean = hearing.reader(), False
             try:
-                async with self._get(link, last_id) as response:
-                    if response.status != _HTTP_OK or response.content_type != "text/event-stream":
-                        break
-                    answer = await self._read_stream(response, again, link, call, ears, asked)
-                    if answer is not None:
-                        return answer
+                async with asyncio.timeout(_RESUME_S):
+                    response = await self._get(link, last_id)
+                async with response:
+                    if response.status < HTTP_SERVER_ERROR and response.status not in _AGAIN:
+                        if response.status != HTTP_OK or response.content_type != "text/event-stream":
+                            break
+                        answer = await self._read_stream(response, reader, hearing)
+                        if answer is not None:
+                            return answer
+                        clean = True
             except (aiohttp.ClientError, OSError, TimeoutError, NotSent):
                 pass  # asked for again, so often
-            empty = empty + 1 if again.last_id in (None, last_id) else 0
-            last_id, retry_s = again.last_id or last_id, _retry_s(again, retry_s)
-        raise OutcomeUnknown("upstream_bad", "the upstream's stream ended without an answer")
+            vain = vain + 1 if reader.last_id in (None, last_id) else 0
+            last_id, named_s = reader.last_id or last_id, _named_s(reader) or named_s
+        raise OutcomeUnknown("upstream_bad" if cut.clean else "upstream_down", cut.why)
 
     def _get(self, link: Link, last_id: str | None) -> "aiohttp.client._RequestContextManager":
         more = {} if last_id is None else {"Last-Event-ID": last_id}
@@ -296,11 +335,16 @@ def _client(connector: aiohttp.TCPConnector, timeout: aiohttp.ClientTimeout) -> 
     )
 
 
-async def _pause(call: Call, retry_s: float) -> None:
-    """As long as the server wants, or until somebody is in a hurry."""
+async def _pause(call: Call | None, named_s: float | None, vain: int) -> None:
+    """As long as the server wants, or until somebody is in a hurry; `call` has its stream ended by the server.
+
+    Where it named no time: a second after it ended a stream that brought something, else a moment and then longer.
+    """
+    usual_s = _RETRY_S if call is not None and not vain else AGAIN_S * 3.0**vain
+    pause_s = usual_s if named_s is None else named_s
     with suppress(TimeoutError):
-        async with asyncio.timeout(retry_s):
-            await (asyncio.sleep(retry_s) if call.on_pause is None else call.on_pause())
+        async with asyncio.timeout(pause_s):
+            await (asyncio.sleep(pause_s) if call is None or call.on_pause is None else call.on_pause())
 
 
 def _forget(asked: "set[asyncio.Task[None]]") -> None:
@@ -308,81 +352,6 @@ def _forget(asked: "set[asyncio.Task[None]]") -> None:
         task.cancel()
 
 
-def _retry_s(reader: sse.Reader, before_s: float) -> float:
-    return before_s if reader.retry_ms is None else min(reader.retry_ms / 1000, _LONGEST_RETRY_S)
-
-
-@contextmanager
-def faults() -> Iterator[None]:
-    """What goes wrong with a connection, as one of the two things that there are. Raises NotSent or OutcomeUnknown."""
-    try:
-        yield
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise NotSent("upstream_down", "the upstream cannot be reached", again=True) from error
-    except aiohttp.InvalidURL as error:
-        raise NotSent("upstream_down", "the upstream's URL is not valid", again=False) from error
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise OutcomeUnknown("upstream_down", "the connection to the upstream was lost") from error
-
-
-def message_of(event: sse.Event) -> jsonrpc.Message | None:
-    """The message that an event brings."""
-    message = jsonrpc.parse(event.data) if event.event == "message" else None
-    return None if isinstance(message, Reject) else message
-
-
-async def single_answer(response: aiohttp.ClientResponse, link: Link | None, call: Call) -> Response | None:
-    """The answer that is not a stream; None for a stream. `link` is None where there are no sessions.
-
-    Raises NotSent or OutcomeUnknown.
-    """
-    if response.status != _HTTP_OK:
-        return await failure(response, link, call)
-    if response.content_type == "application/json":
-        return _match(await _read(response, call.max_bytes), call)
-    if response.content_type != "text/event-stream":
-        raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
-    return None
-
-
-async def failure(response: aiohttp.ClientResponse, link: Link | None, call: Call) -> Response:
-    """What a status other than 200 means: an error of our request, a refusal, an ended session, or nobody knows."""
-    status = response.status
-    if status == _HTTP_NOT_FOUND and link is not None and link.session_id is not None:
-        raise SessionEnded
-    if status < _HTTP_OK or status == _HTTP_ACCEPTED or status >= _HTTP_SERVER_ERROR:
-        after_s = _retry_after_s(response)
-        raise OutcomeUnknown("upstream_bad", f"the upstream answered with HTTP {status}", after_s=after_s)
-    if (
-        link is None or link.version
-    ) and response.content_type == "application/json":  # of a handshake the status tells more
-        message = jsonrpc.parse(await _read(response, MAX_ERROR_BYTES) or b"")
-        if isinstance(message, Response) and message.id == str(call.id).encode():
-            return message
-    raise Refused(status, _retry_after_s(response))
-
-
-def _retry_after_s(response: aiohttp.ClientResponse) -> float:
-    """How long the server wants to be left alone, where it says so in seconds."""
-    said = response.headers.get("Retry-After", "")
-    return float(said) if said.isdecimal() and len(said) <= _LONGEST_RETRY_DIGITS else 0
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
-    """The whole body, or None if it is larger than allowed."""
-    chunks, size = [], 0
-    async for chunk in response.content.iter_chunked(2**16):
-        size += len(chunk)
-        if size > limit:
-            return None
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _match(body: bytes | None, call: Call) -> Response:
-    if body is None:
-        raise OutcomeUnknown("upstream_bad", TOO_LARGE)
-    message = jsonrpc.parse(body)
-    if not isinstance(message, Response) or message.id != str(call.id).encode():
-        raise OutcomeUnknown("upstream_bad", "the upstream's answer is not MCP")
-    return message
+def _named_s(reader: sse.Reader) -> float | None:
+    """How long the server wants to be left alone before its stream is asked for again, if it says so."""
+    return None if reader.retry_ms is None else min(reader.retry_ms / 1000, _LONGEST_RETRY_S)

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
+from gateway.upstream.answers import Refused, session_unknown
 from gateway.upstream.doubts import Doubts
 from gateway.upstream.ears import Ears
-from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange, Refused, SessionEnded
+from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange
 from gateway.upstream.handshake import HANDSHAKE_S, greeted, initialize
 from gateway.upstream.links import Key, Links
 from gateway.upstream.pins import Pins, pinned, unpinned
@@ -23,6 +24,7 @@ from gateway.upstream.port import (
     OnNote,
     OnRequest,
     OutcomeUnknown,
+    SessionEnded,
 )
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Members, Response
@@ -99,7 +101,23 @@ class HttpUpstream:
             except SessionEnded:
                 await self._lost(link)
                 raise
+            except NotSent as error:
+                if error.reason == "upstream_down" or not error.again:
+                    self._suspect(link)
+                raise
+            except OutcomeUnknown:
+                self._suspect(link)
+                raise
+            if session_unknown(response):
+                self._suspect(link)
             return response
+
+    async def resume(
+        self, link: Link, call: Call, event: str, on_note: OnNote | None = None, on_request: OnRequest | None = None
+    ) -> Response:
+        """Waits for the answer to a request of another process. Raises OutcomeUnknown."""
+        with self._using(link), self._ears.during(link, call, on_note, on_request):
+            return await self._exchange.resume(link, call, event, on_note, on_request)
 
     async def cancel(self, link: Link, call: Call) -> None:
         """T25-CAN-3: notifications/cancelled with the id of our own request."""
@@ -219,13 +237,20 @@ class HttpUpstream:
         await self._lost(link)
         return False
 
-    async def _pings(self, link: Link) -> bool:
+    def _suspect(self, link: Link) -> None:
+        """After a restart, servers refuse forgotten sessions in many ways, of which one is unmistakable."""
+        if link.session_id is not None:
+            self._doubts.suspect(link)
+
+    async def _pings(self, link: Link) -> bool | None:
         call = Call(self.next_id(), "ping", {}, _MAX_PING_BYTES)
         try:
-            await self._exchange.post(link, call, None, None, pooled=True)
-        except (NotSent, OutcomeUnknown):
+            answer, _ = await self._exchange.post(link, call, None, None, pooled=True)
+        except OutcomeUnknown:
             return False
-        return True
+        except NotSent as error:
+            return None if error.reason == "upstream_down" and not error.ended else False
+        return not session_unknown(answer)
 
     @contextmanager
     def _using(self, link: Link) -> Iterator[None]:
@@ -268,6 +293,7 @@ class HttpUpstream:
 
     def _drop(self, link: Link) -> None:
         self._links.drop(link)
+        self._doubts.forget(link)
         self._touched.pop(link, None)
 
     async def _lost(self, link: Link) -> None:

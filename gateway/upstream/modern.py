@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from gateway.core.model import Owner
 from gateway.telemetry import Telemetry
-from gateway.upstream import exchange
+from gateway.upstream import answers
 from gateway.upstream.discovery import MAX_BYTES, PROBE_S, discover, hello_of, meant
 from gateway.upstream.exchange import Connections, payload
 from gateway.upstream.once import Once
@@ -32,6 +32,7 @@ from gateway.upstream.port import (
 )
 from gateway.upstream.rounds import Rounds
 from gateway.upstream.schemas import Schemas, next_cursor
+from gateway.upstream.unresumed import Unresumed
 from gateway.wire import jsonrpc, modern_client, sse
 from gateway.wire.intent import MODERN_VERSIONS
 from gateway.wire.jsonrpc import Members, Notification, Response, text, write
@@ -62,7 +63,7 @@ async def probe(connections: Connections, call_id: int) -> Discovered | None:
     return meant(answer)
 
 
-class ModernUpstream:
+class ModernUpstream(Unresumed):
     """One server at one URL. `found` is what is known of it, if somebody asked before."""
 
     def __init__(
@@ -257,20 +258,20 @@ async def _post(
     told = modern_client.headers(call.method, call.params, version, mirrors)
     headers = connections.headers({"Content-Type": "application/json", **told})
     client = connections.client(pooled=pooled)
-    with exchange.faults():
+    with answers.faults():
         async with client.post(connections.url, data=payload(body), headers=headers, allow_redirects=False) as response:
-            single = await exchange.single_answer(response, None, call)
+            single = await answers.single_answer(response, None, call)
             return single or await _streamed(response, call, on_note)
     raise AssertionError  # faults are raised
 
 
 async def _streamed(response: aiohttp.ClientResponse, call: Call, on_note: OnNote | None) -> Response:
     """The answer at the end of a stream. Requests on it are not MCP any more, and nobody may answer them."""
-    reader = sse.Reader(call.max_bytes + exchange.MAX_ERROR_BYTES)
+    reader = sse.Reader(call.max_bytes + answers.MAX_ERROR_BYTES)
     try:
         async for chunk in response.content.iter_any():
             for event in reader.feed(chunk):
-                message = exchange.message_of(event)
+                message = answers.message_of(event)
                 if isinstance(message, Response) and message.id == str(call.id).encode():
                     return message
                 if isinstance(message, Notification) and on_note is not None:

@@ -18,6 +18,7 @@ from gateway.upstream.handshake import initialize
 from gateway.upstream.links import Key, key_of
 from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OnNote, OnRequest
 from gateway.upstream.session import Hooks, Session
+from gateway.upstream.unresumed import Unresumed
 from gateway.wire.jsonrpc import Members, Notification, Response
 
 
@@ -29,7 +30,7 @@ class Bounds:
     idle_s: float
 
 
-class Pool(ABC):
+class Pool(Unresumed, ABC):
     """What the transports share whose sessions live in this process: all of `Upstream` but how it listens."""
 
     WHAT: ClassVar[str]
@@ -144,16 +145,16 @@ class Pool(ABC):
         """How a session of this key is greeted."""
         return handshake(initialize(self.next_id(), key[1]))
 
-    async def _prepare(self, key: Key) -> None:  # noqa: B027  # most have nothing to wait for
+    async def _prepare(self, key: Key) -> None:  # most have nothing to wait for
         """Comes before a session is begun. Raises NotSent where none may be now."""
 
-    def _failed(self, key: Key, why: str) -> None:  # noqa: B027  # most keep no account of it
+    def _failed(self, key: Key, why: str) -> None:  # most keep no account of it
         """A session could not be begun."""
 
-    def _begun(self, session: Session) -> None:  # noqa: B027  # likewise
+    def _begun(self, session: Session) -> None:  # likewise
         """A session takes calls now."""
 
-    def _lost(self, session: Session) -> None:  # noqa: B027  # likewise
+    def _lost(self, session: Session) -> None:  # likewise
         """A session ended by itself, maybe before it was there."""
 
     def _of(self, link: Link) -> Session | None:

@@ -47,6 +47,13 @@ class NotSpoken(NotSent):
         return self._as(NotSpoken)
 
 
+class SessionEnded(NotSent):
+    """The server answered this very request by saying that it does not know the session (HTTP 404)."""
+
+    def __init__(self) -> None:
+        super().__init__("upstream_down", "the upstream ended the session", again=True, ended=True)
+
+
 class OutcomeUnknown(Exception):  # noqa: N818  # a fact about the call
     """It was sent, and no answer will come. `reason` is `upstream_down` or `upstream_bad`; `after_s` as above."""
 
@@ -100,7 +107,8 @@ class Call:
     """One request to an upstream. `id` is ours; `max_bytes` bounds the answer; `raw` is the text of `params`, if known.
 
     `on_pause` is called where the upstream ends its stream before the answer, to be asked for the rest later; when it
-    returns, that is done without waiting any longer.
+    returns, that is done without waiting any longer. `on_mark` is told events of the stream after which it could be
+    taken up by another process, see `Upstream.resume`.
     """
 
     id: int
@@ -109,6 +117,7 @@ class Call:
     max_bytes: int
     on_pause: Callable[[], Awaitable[None]] | None = None
     raw: bytes | None = None
+    on_mark: Callable[[str], None] | None = None
 
     @property
     def written(self) -> Members | Raw:
@@ -162,6 +171,14 @@ class Upstream(Protocol):
         """Sends a request and waits for its answer, for as long as it takes.
 
         Without `on_request`, the upstream hears an error when it asks something.
+        """
+
+    async def resume(
+        self, link: Link, call: Call, event: str, on_note: OnNote | None = None, on_request: OnRequest | None = None
+    ) -> Response:
+        """Waits for the answer to a request that another process sent under this id, and sends nothing.
+
+        `event` is what `Call.on_mark` was told last. Raises OutcomeUnknown where the upstream does not tell any more.
         """
 
     async def cancel(self, link: Link, call: Call) -> None:

@@ -15,10 +15,11 @@ from aiohttp.abc import AbstractStreamWriter
 
 from gateway.telemetry import Telemetry
 from gateway.upstream import endpoint
+from gateway.upstream.answers import failure
 from gateway.upstream.dialogue import Waiting
-from gateway.upstream.exchange import HAS_EFFECT, TELL_S, Connections, SessionEnded, failure
+from gateway.upstream.exchange import HAS_EFFECT, TELL_S, Connections
 from gateway.upstream.greeting import Greet
-from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, NotSpoken, OutcomeUnknown
+from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, NotSpoken, OutcomeUnknown, SessionEnded
 from gateway.upstream.session import Hooks, Session
 from gateway.wire import sse
 from gateway.wire.jsonrpc import Response

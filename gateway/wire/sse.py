@@ -37,13 +37,14 @@ class Reader:
         self._size = 0
         self._event = "message"
         self._id: str | None = None
+        self._last_id: str | None = None
         self.retry_ms: int | None = None
         """How long to wait before the stream is asked for again, if it said so."""
 
     @property
     def last_id(self) -> str | None:
-        """Where the stream can be taken up again."""
-        return self._id
+        """Where the stream can be taken up again: after the last event that came whole."""
+        return self._last_id or None
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that the chunk completes. Raises TooLong."""
@@ -99,6 +100,7 @@ class Reader:
     def _dispatch(self) -> Event | None:
         data, event = self._data, self._event
         self._data, self._event, self._size = [], "message", 0
+        self._last_id = self._id
         return Event(b"\n".join(data), event, self._id) if data else None
 
 

@@ -214,6 +214,16 @@ def test_a_primer_gives_an_id_to_resume_from_and_says_nothing(event_id):
     )
 
 
+@requirement("OWN-REATTACH")
+def test_a_stream_is_taken_up_after_the_last_event_that_came_whole():
+    reader = Reader(100)
+    assert reader.last_id is None
+    list(reader.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n"))
+    assert reader.last_id == "1"
+    list(reader.feed(b"\nid\ndata: c\n\n"))
+    assert reader.last_id is None
+
+
 def test_a_wait_before_the_next_attempt_is_no_event():
     assert sse.RETRY == b"retry: 1000\n\n"
     assert read(b"data: a\n\n" + sse.RETRY + b"data: b\n\n") == ([Event(b"a"), Event(b"b")], False)
