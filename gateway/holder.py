@@ -13,6 +13,7 @@ from gateway.policy.decide import Policy
 from gateway.store.keys import Ref
 from gateway.store.port import Change, Pair, Store, StoreAway, Verdict
 from gateway.telemetry import Telemetry
+from gateway.upstream.port import Link
 from gateway.wire import work
 from gateway.wire.errors import Reject
 
@@ -22,7 +23,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(slots=True)
 class Held:
-    """An operation that this process holds."""
+    """An operation that this process holds. `attached` is the session in which another one could have its answer."""
 
     ref: Ref
     fence: int
@@ -31,6 +32,7 @@ class Held:
     performing: bool = False
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     input_expired: bool = False
+    attached: Link | None = None
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -135,6 +137,13 @@ class Holder:
     async def give_back(self, held: Held) -> None:
         """Leaves to others what the upstream took; whoever claims it next asks on."""
         await self.finish(held, engine.Lose(), b"", give_back=True)
+
+    async def hand_over(self, held: Held) -> None:
+        """Leaves to others what was sent, as it is: whoever claims it takes up its stream, or loses it."""
+        with suppress(StoreAway):  # then they find it when the lease of this process has ended
+            held.pair = await self.store.load(held.ref)
+            if held.pair.operation is not None and held.pair.fence == held.fence:
+                await self._commit(held, Applied(held.pair.task, held.operation), None, give_back=True)
 
     async def _try(self, held: Held, command: Command) -> bool | None:
         """One attempt; None if somebody changed the records in between. Raises StoreAway."""

@@ -7,8 +7,8 @@ written by whoever holds the fence.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from mcp_types.jsonrpc import METHOD_NOT_FOUND
 
@@ -21,6 +21,7 @@ from gateway.observing import Observing
 from gateway.policy.decide import Policy
 from gateway.progress import listener
 from gateway.questions import Questions
+from gateway.reattaching import Reattaching
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
@@ -65,6 +66,7 @@ class Performing:
         self._questions = Questions(holder, wake)
         self._observing = Observing(holder, self._questions, telemetry, jitter, cancel_grace_s=cancel_grace_s)
         self._abilities = {name: Abilities(site.upstream) for name, site in sites.items()}
+        self._reattaching = Reattaching(streams)
         self._telemetry = telemetry
         self._cancel_grace_s = cancel_grace_s
 
@@ -75,6 +77,32 @@ class Performing:
     async def leave(self, running: Held) -> None:
         """This process stops: others ask on about work that the upstream took, where they can."""
         await self._observing.leave(running, self.site(running).upstream)
+
+    async def hand_over(self, running: Held) -> bool:
+        """This process stops in the middle of a call: whether others can have its answer, who are left to it then."""
+        if running.attached is None or not self.site(running).upstream.spare(running.attached):
+            return False
+        await self._holder.hand_over(running)
+        return True
+
+    async def take_over(self, running: Held) -> None:
+        """Work that was sent, by nobody who is there any more: its stream is taken up where there is one."""
+        running.performing = True  # whatever happens from here on, it may have acted
+        found = await self._reattaching.found(running)
+        if found is None or self.time_left(running.operation) <= 0:
+            await self._holder.finish(running, engine.Lose(), work.LOST)
+            return
+        site, task = self.site(running), running.pair.task
+        if task is not None and (task.terminal or task.cancel_asked_ms is not None):
+            running.stop.set()
+        settings, _ = site.policy.settings(running.operation.tool)
+        running.attached = found.link
+        call = Call(found.call, "tools/call", {}, settings.max_result_bytes)
+        with site.upstream.holding(found.link):
+            command, body = await self._perform(found.link, call, running, as_task=False, event=found.event)
+        answered = not isinstance(command, engine.Lose)
+        self._telemetry.reattached(upstream=running.ref.owner.upstream, task_id=running.ref.id, answered=answered)
+        await self._settle(running, command, body)
 
     async def start(self, running: Held) -> None:
         """Begins work that is planned, and sees to its end."""
@@ -108,15 +136,21 @@ class Performing:
         raw = work.as_written(running.arguments, params)
         call = Call(call_id, "tools/call", params, settings.max_result_bytes, raw=raw)
         command, body = await self._perform(link, call, running, as_task=as_task)
-        if isinstance(command, engine.Accept):
-            if await self._holder.accept(running, command):
-                await self.follow(running, new=True)
-            return
         if _refused_as_such(command, body) and await self._abilities[running.ref.owner.upstream].differs(
             link, running.operation.tool, asked=as_task
         ):
             command = engine.Unsend()  # it was refused for how it was called: nothing was done
+        await self._settle(running, command, body)
+
+    async def _settle(self, running: Held, command: Command, body: bytes | Reject) -> None:
+        """Writes what became of the call."""
+        if isinstance(command, engine.Accept):
+            if await self._holder.accept(running, command):
+                await self._reattaching.forget(running)
+                await self.follow(running, new=True)
+            return
         await self._holder.finish(running, command, body)
+        await self._reattaching.forget(running)
 
     def _asking(self, running: Held, link: Link, params: Members) -> Members:
         """The parameters of a call that an upstream may make a task of its own of."""
@@ -149,40 +183,55 @@ class Performing:
             await asyncio.sleep(backoff)
         return upstream.able(await upstream.open(running.ref.owner, capabilities, session))
 
-    async def _perform(self, link: Link, call: Call, running: Held, *, as_task: bool) -> tuple[Command, bytes | Reject]:
-        """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over."""
+    async def _perform(
+        self, link: Link, call: Call, running: Held, *, as_task: bool, event: str | None = None
+    ) -> tuple[Command, bytes | Reject]:
+        """The call itself: until it answers, until the deadline, or until it is cancelled and the grace is over.
+
+        With `event` it was sent by another process, and only its answer is waited for: what comes after this event.
+        """
         running.performing = True
         site = self.site(running)
         upstream, (settings, _) = site.upstream, site.policy.settings(running.operation.tool)
-        on_request = self._questions.asker(running, link, settings.input_timeout_s)
-        task = running.pair.task
-        progress = listener(self._streams, running.ref, task)
-        performing = asyncio.ensure_future(upstream.perform(link, call, progress, on_request))
-        stopping = asyncio.ensure_future(running.stop.wait())
+        on_request = self._questions.asker(running, link, settings.input_timeout_s, again=event is not None)
+        marker = self._reattaching.marker(running, link, call.id, self.time_left(running.operation))
+        progress = listener(self._streams, running.ref, running.pair.task)
+        marked = replace(call, on_mark=marker)
+        performing = asyncio.ensure_future(
+            upstream.perform(link, marked, progress, on_request)
+            if event is None
+            else upstream.resume(link, marked, event, progress, on_request)
+        )
         try:
-            await asyncio.wait(
-                {performing, stopping}, timeout=self.time_left(running.operation), return_when=asyncio.FIRST_COMPLETED
-            )
-            if performing.done() and not running.input_expired:
-                return self._outcome(performing, running, link, call)
-            if as_task and not running.input_expired and await _soon(performing):
+            if await self._ends(performing, running) or (as_task and await _soon(performing, running)):
                 return self._outcome(performing, running, link, call)  # a task is cancelled by its own name
             await upstream.cancel(link, call)
             if running.input_expired:
                 return engine.InputExpired(), work.UNANSWERED
-            if not stopping.done():
+            if not running.stop.is_set():
                 return engine.Overdue(), work.DEADLINE
             await asyncio.wait({performing}, timeout=self._cancel_grace_s)
             if not performing.done() or isinstance(performing.exception(), OutcomeUnknown):
                 return engine.GraceOver(), work.LOST  # where closing its stream cancels a call, no answer can come
             return self._outcome(performing, running, link, call)
         finally:
-            stopping.cancel()
             performing.cancel()
+            marker.close()
             with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
                 await performing
             if progress is not None:
                 await progress.close()
+
+    async def _ends(self, performing: "asyncio.Future[work.Response]", running: Held) -> bool:
+        """Whether the call ends before its deadline, and before it has to be stopped."""
+        stopping = asyncio.ensure_future(running.stop.wait())
+        try:
+            either: set[asyncio.Future[Any]] = {performing, stopping}
+            left_s = self.time_left(running.operation)
+            await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            return performing.done() and not running.input_expired
+        finally:
+            stopping.cancel()
 
     def _outcome(
         self, performing: "asyncio.Future[work.Response]", running: Held, link: Link, call: Call
@@ -214,10 +263,11 @@ class Performing:
         self._telemetry.upstream_failed(upstream=running.ref.owner.upstream, reason=reason, message=message)
 
 
-async def _soon(performing: "asyncio.Future[work.Response]") -> bool:
+async def _soon(performing: "asyncio.Future[work.Response]", running: Held) -> bool:
     """Whether an upstream that makes tasks answers in a moment: it has been asked to stop before it has named one."""
-    await asyncio.wait({performing}, timeout=_NAMED_S)
-    return performing.done()
+    if not running.input_expired:
+        await asyncio.wait({performing}, timeout=_NAMED_S)
+    return performing.done() and not running.input_expired
 
 
 def _refused_as_such(command: Command, body: bytes | Reject) -> bool:

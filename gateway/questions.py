@@ -14,7 +14,7 @@ from gateway.core.model import Question, Task
 from gateway.holder import Held, Holder
 from gateway.store.port import StoreAway
 from gateway.store.wake import Wake
-from gateway.upstream.port import Link, OnRequest
+from gateway.upstream.port import Link, OnRequest, WithId
 from gateway.wire import asking
 from gateway.wire.jsonrpc import Members
 
@@ -39,29 +39,33 @@ class Questions:
         self._holder = holder
         self._wake = wake
 
-    def asker(self, held: Held, link: Link, timeout_s: float) -> OnRequest:
-        """What a call does with the questions of its upstream. `timeout_s` is how long the requestor may take."""
+    def asker(self, held: Held, link: Link, timeout_s: float, *, again: bool = False) -> OnRequest:
+        """What a call does with the questions of its upstream. `timeout_s` is how long the requestor may take.
 
-        async def ask(method: str, params: Members) -> tuple[bool, bytes]:
+        `again`: the call was taken over, so that questions may come which its holder before has asked already.
+        """
+
+        async def ask(request_id: str, method: str, params: Members) -> tuple[bool, bytes]:
             if not asking.declared(link.capabilities, method, params):
                 return False, asking.UNDECLARED
-            return await self.put(held, Asked(method, asking.stored(params)), timeout_s)
+            asked = Asked(method, asking.stored(params), request_id)
+            return await self.put(held, asked, timeout_s, again=again)
 
-        return ask
+        return WithId(ask)
 
-    async def put(self, held: Held, asked: Asked, timeout_s: float) -> tuple[bool, bytes]:
-        """Asks, and waits for the answer. A question that was asked before is not asked again."""
-        key = await self._ask(held, asked, timeout_s)
+    async def put(self, held: Held, asked: Asked, timeout_s: float, *, again: bool = True) -> tuple[bool, bytes]:
+        """Asks, and waits for the answer. With `again`, a question that was asked before is not asked again."""
+        key = await self._ask(held, asked, timeout_s, again=again)
         return await self.answer(held, key) if key is not None else (False, asking.GONE)
 
-    async def _ask(self, held: Held, asked: Asked, timeout_s: float) -> str | None:
+    async def _ask(self, held: Held, asked: Asked, timeout_s: float, *, again: bool) -> str | None:
         """The key of the question in the record; None if nobody is there to be asked any more."""
         while True:
             try:
                 task = (await self._holder.store.load(held.ref)).task
                 if task is None or task.terminal:
                     return None
-                if (known := _known(task, asked)) is not None:
+                if again and (known := _known(task, asked)) is not None:
                     return known
                 now = self._holder.store.now()
                 key = f"input-{len(task.questions) + 1}"

@@ -170,7 +170,7 @@ class Runner:
         except asyncio.CancelledError:
             if running.operation.state is OperationState.ACCEPTED:
                 await self._performing.leave(running)
-            else:
+            elif not await self._performing.hand_over(running):
                 command = engine.Lose() if running.performing else engine.Unsend()
                 await self._holder.finish(running, command, work.LOST)
         except Exception as error:  # noqa: BLE001  # a fault of ours must not leave a record without an end
@@ -195,6 +195,8 @@ class Runner:
         operation, task = running.operation, running.pair.task
         if operation.state is OperationState.ACCEPTED:
             await self._performing.follow(running, new=False)
+        elif kind in (ClaimKind.LOST, ClaimKind.HELD) and operation.state is OperationState.SENT:
+            await self._performing.take_over(running)
         elif kind in (ClaimKind.LOST, ClaimKind.HELD):
             await self._holder.finish(running, engine.Lose(), work.LOST)
         elif kind is ClaimKind.DEADLINE or self._performing.time_left(operation) <= 0:

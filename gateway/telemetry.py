@@ -50,6 +50,9 @@ class Telemetry:
         self._attempts = Counter(
             "mtg_upstream_failures", "Calls that failed", ["upstream", "reason"], registry=self.registry
         )
+        self._reattached = Counter(
+            "mtg_calls_reattached", "Calls of other processes taken up", ["upstream", "outcome"], registry=self.registry
+        )
         self._tokens_refused = Counter(
             "mtg_tokens_refused", "Requests without a token that is taken", ["cause"], registry=self.registry
         )
@@ -96,6 +99,12 @@ class Telemetry:
         if len(self._theirs) > _REMEMBERED:
             del self._theirs[next(iter(self._theirs))]
         self.log.info("upstream_task", upstream=upstream, id=short(task_id), upstream_id=short(theirs), dialect=dialect)
+
+    def reattached(self, *, upstream: str, task_id: str, answered: bool) -> None:
+        """The stream of a call was taken up that another process had sent: whether its answer was had."""
+        outcome = "answered" if answered else "lost"
+        self._reattached.labels(upstream, outcome).inc()
+        self.log.info("reattached", upstream=upstream, id=short(task_id), outcome=outcome)
 
     def lookup_failed(self, reason: str) -> None:
         """A task was asked for and not found: `unknown` or `expired`."""

@@ -78,6 +78,10 @@ class Keys:
         """The call's parameters as written (string)."""
         return f"{self.base}a:{ref.member}"
 
+    def attachment(self, ref: Ref) -> str:
+        """Where the answer to a call that was sent can be had by another process (string)."""
+        return f"{self.base}at:{ref.member}"
+
     def tombstone(self, ref: Ref) -> str:
         """What tells expired from unknown for a day (string)."""
         return f"{self.base}z:{ref.member}"

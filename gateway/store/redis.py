@@ -35,7 +35,19 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = ("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "swap", "bootstrap")
+_SCRIPTS: Final = (
+    "create",
+    "poll",
+    "commit",
+    "claim",
+    "hold",
+    "list",
+    "progress",
+    "append",
+    "attach",
+    "swap",
+    "bootstrap",
+)
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""

@@ -124,6 +124,21 @@ class StreamStore:
         found = await self._store.call("LPOP", self._keys.notes(ref), _MOST_NOTES)
         return [bytes(one) for one in found or ()]
 
+    async def attach(self, ref: Ref, fence: int, value: bytes, ttl_ms: int) -> bool:
+        """Keeps where the answer to a call that was sent can be had, unless somebody else holds it by now."""
+        keys = self._keys
+        _, kept = await self._store.run("attach", [keys.operation(ref), keys.attachment(ref)], [fence, value, ttl_ms])
+        return bool(kept)
+
+    async def attachment(self, ref: Ref) -> bytes | None:
+        """Where the answer to a call that was sent can be had."""
+        found = await self._store.call("GET", self._keys.attachment(ref))
+        return None if found is None else bytes(found)
+
+    async def detach(self, ref: Ref) -> None:
+        """The answer was had."""
+        await self._store.call("DEL", self._keys.attachment(ref))
+
     async def expect_answer(self, owner: Owner, token: str, ttl_ms: int) -> None:
         """Somebody waits for a client's answer to the question with this token."""
         await self._store.call("SET", self._keys.asked(owner, token), b"", "PX", ttl_ms)
