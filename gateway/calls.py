@@ -258,6 +258,7 @@ class Calls:
             call.progress_token,
             raw=call.raw,
             may_act=settings.effect != "read_only",
+            resend=settings.resend_on_session_404,
             final=whole,
         )
         return self._forwarding.serve(endpoint, caller, passage)

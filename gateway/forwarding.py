@@ -23,7 +23,7 @@ from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, SessionEnded
 from gateway.wire import jsonrpc, passing, reply, rounds
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import ClientAnswer, Speech, era_of
@@ -39,7 +39,8 @@ class Passage:
     """A request on its way. `params` are as the client wrote them, `raw` is their text.
 
     `may_act` tells that it may have changed something when its answer was lost; `again` that it may be sent once more
-    then, because it changes nothing. `final` gives what an answer comes to that stands for a task of the upstream.
+    then, because it changes nothing; `resend` the same where its session had ended. `final` gives what an answer comes
+    to that stands for a task of the upstream.
     """
 
     id: bytes
@@ -50,6 +51,7 @@ class Passage:
     progress_token: bytes | None = None
     may_act: bool = False
     again: bool = False
+    resend: bool = True
     final: Callable[[Link, Response], Awaitable[Response]] | None = None
     raw: bytes | None = None
 
@@ -203,6 +205,8 @@ class Forwarding:
                 return await self._send(endpoint, caller, passage, way)
             except NotSent as error:
                 self._failed(endpoint, error.reason, str(error))
+                if isinstance(error, SessionEnded) and not passage.resend:
+                    return Reject("outcome_unknown" if passage.may_act else error.reason, str(error))
                 if last or not error.again:
                     return Reject(error.reason, str(error))
             except OutcomeUnknown as error:

@@ -23,7 +23,10 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(slots=True)
 class Held:
-    """An operation that this process holds. `attached` is the session in which another one could have its answer."""
+    """An operation that this process holds. `attached` is the session in which another one could have its answer.
+
+    `resent`: it was sent before, in a session that its upstream had ended.
+    """
 
     ref: Ref
     fence: int
@@ -33,6 +36,7 @@ class Held:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     input_expired: bool = False
     attached: Link | None = None
+    resent: bool = False
     task: "asyncio.Task[None] | None" = None
 
     @property

@@ -25,7 +25,7 @@ from gateway.reattaching import Reattaching
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, Upstream
+from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, SessionEnded, Upstream
 from gateway.wire import theirs_2025, theirs_ext, work
 from gateway.wire.errors import Reject
 from gateway.wire.intent import MODERN_VERSIONS, era_of
@@ -34,6 +34,7 @@ from gateway.wire.taken import taken, unusable
 
 _OPEN_BACKOFF_S: Final = (0.1, 0.4)
 MAX_ATTEMPTS: Final = 5
+_SESSION_ENDED: Final = "to be sent once more: the upstream had ended the session"
 _NAMED_S: Final = 1.0
 _KEEP_MS: Final = 60_000
 """How long after our deadline an upstream is asked to keep its task."""
@@ -125,6 +126,7 @@ class Performing:
         """Sends the call, once, and sees to what becomes of it."""
         site, task = self.site(running), running.pair.task
         as_task = await self._abilities[running.ref.owner.upstream].takes_task(link, running.operation.tool)
+        running.resent = running.operation.reason == _SESSION_ENDED
         if not await self._holder.send(running):
             return
         settings, _ = site.policy.settings(running.operation.tool)
@@ -238,6 +240,8 @@ class Performing:
     ) -> tuple[Command, bytes | Reject]:
         try:
             response = performing.result()
+        except SessionEnded as error:
+            return self._session_ended(running, error)
         except NotSent as error:
             self._failed(running, error.reason, str(error))
             if error.again and running.operation.attempt < MAX_ATTEMPTS:
@@ -254,6 +258,16 @@ class Performing:
             return engine.Lose(), work.LOST
         kind, body = work.outcome(response)
         return engine.Answer(kind), body
+
+    def _session_ended(self, running: Held, error: SessionEnded) -> tuple[Command, bytes]:
+        """The call was answered with a 404: it is sent once more, unless policy takes that for no proof of anything."""
+        self._failed(running, error.reason, str(error))
+        settings, _ = self.site(running).policy.settings(running.operation.tool)
+        if not settings.resend_on_session_404:
+            return engine.Lose(), work.LOST
+        if running.resent and not running.operation.repeatable:
+            return engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error)))
+        return engine.Unsend(_SESSION_ENDED), b""
 
     def time_left(self, operation: Operation) -> float:
         """Seconds until its deadline."""

@@ -145,6 +145,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-SENT": Entry("sent is committed before the first byte leaves for the upstream", OWN),
     "OWN-ONCE": Entry("work whose holder died is never sent again unless policy calls it repeatable", OWN),
     "OWN-REATTACH": Entry("a call that was sent is taken up where its stream broke, before it is called unknown", OWN),
+    "OWN-404": Entry("a call is sent again after a 404 to its own POST only, once, and where policy allows it", OWN),
     "OWN-HEALED": Entry("a session that an upstream has forgotten, however it says so, is opened anew once", OWN),
     "OWN-FENCE": Entry("a holder whose fence was taken writes nothing", OWN),
     "OWN-GRACE": Entry(

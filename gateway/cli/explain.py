@@ -22,6 +22,7 @@ _SHOWN = (
     "sync_timeout_s",
     "poll_interval_ms",
     "on_lost",
+    "resend_on_session_404",
     "max_concurrent_per_principal",
     "max_concurrent_per_tenant",
     "max_concurrent_upstream",

@@ -14,7 +14,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Unsend:
-    """Nothing took effect at the upstream: the work may be started again."""
+    """Nothing took effect at the upstream: the work may be started again. `reason` is remembered until it is."""
+
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

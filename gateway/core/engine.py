@@ -115,7 +115,7 @@ def _send(task: Task | None, operation: Operation, _: Send, now: int) -> Outcome
         return TERMINAL
     if now >= operation.deadline_ms or not _approved(operation):
         return ILLEGAL
-    sent = move(operation, OperationEvent.SEND, now, attempt=operation.attempt + 1)
+    sent = move(operation, OperationEvent.SEND, now, attempt=operation.attempt + 1, reason="")
     return ILLEGAL if sent is None else Applied(task, sent)
 
 
@@ -136,12 +136,12 @@ def _doubt(task: Task | None, operation: Operation, _: Doubt, now: int) -> Outco
     return unknown(task, operation, OperationEvent.DOUBT, now, IN_DOUBT)
 
 
-def _unsend(task: Task | None, operation: Operation, _: Unsend, now: int) -> Outcome:
+def _unsend(task: Task | None, operation: Operation, command: Unsend, now: int) -> Outcome:
     live = alive(task)
     if live is None or live.cancel_asked_ms is not None:
         dropped = move(operation, OperationEvent.DROP, now, reason=CANCELLED)
         return ILLEGAL if dropped is None else ended(task, dropped, now, CANCELLED)
-    planned = move(operation, OperationEvent.NOT_SENT, now)
+    planned = move(operation, OperationEvent.NOT_SENT, now, reason=command.reason)
     return ILLEGAL if planned is None else Applied(task, planned)
 
 

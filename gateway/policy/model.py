@@ -54,6 +54,7 @@ class Settings(BaseModel):
     max_inline_result_bytes: int = Field(default=262_144, ge=2)
     max_result_bytes: int = Field(default=67_108_864, ge=2)
     on_lost: OnLost = "unknown"
+    resend_on_session_404: bool = True
     input_phase: Literal["during", "before"] = "during"
     assume_elicitation: bool = False
     input_timeout_s: int = Field(default=600, ge=1)

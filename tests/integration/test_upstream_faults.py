@@ -11,6 +11,7 @@ from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.port import Call, NotSent
 from gateway.wire.jsonrpc import members
+from tests.client import Client
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
 from tests.upstream_server import answer, event, stream
@@ -175,6 +176,24 @@ class TestSessions:
         upstream.sessions.clear()
         answer = await client.legacy("tasks/result", {"taskId": await client.task("echo", {"a": 3})})
         assert answer.result["content"][0]["text"] == '{"a": 3}'
+
+    @requirement("OWN-404")
+    @pytest.mark.parametrize("effect", ["consequential", "read_only"])
+    async def test_that_ended_are_no_proof_of_anything_where_policy_says_so(self, harness, upstream, redis, effect):
+        codes = await outcomes(harness, status(404), resend_on_session_404=False, effect=effect)
+        assert codes == ((50305 if effect == "consequential" else 50201), 50305, 50305)
+        assert len(upstream.calls()) == 3
+        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"unknown"] * 2
+        upstream.fault = None
+        client = Client(harness.http, f"{harness.gateways[0].address}/mcp")
+        await client.initialize()
+        assert "result" in (await client.legacy_call("plain")).messages[-1]
+
+    @requirement("OWN-404")
+    async def test_that_end_each_time_have_a_call_sent_twice_and_no_more(self, harness, upstream, redis):
+        assert await outcomes(harness, status(404)) == (50201, 50201, 50201)
+        assert len(upstream.calls()) == 6
+        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"dropped"] * 2
 
     async def test_callers_that_come_together_share_one_handshake(self, client, upstream):
         await client.initialize()

@@ -36,6 +36,7 @@ reports/charge: policies/example.toml: [[tools]] match = "charge"
   sync_timeout_s = 50
   poll_interval_ms = 2000
   on_lost = "unknown"
+  resend_on_session_404 = true
   max_concurrent_per_principal = 3
   max_concurrent_per_tenant = 100
   max_concurrent_upstream = 50

@@ -67,6 +67,12 @@ class TestUnsend:
     def test_makes_the_work_planned_again(self):
         assert apply(task(), SENT, engine.Unsend(), NOW) == Applied(task(), moved(SENT, state=OperationState.PLANNED))
 
+    @requirement("OWN-404")
+    def test_remembers_why_until_the_work_is_sent_again(self):
+        planned = apply(task(), SENT, engine.Unsend("why"), NOW).operation
+        assert planned == moved(SENT, state=OperationState.PLANNED, reason="why")
+        assert apply(task(), planned, engine.Send(), NOW).operation.reason == ""
+
     @pytest.mark.parametrize("gone", [None, DONE, CANCELLED])
     def test_drops_what_nobody_waits_for(self, gone):
         dropped = moved(SENT, state=OperationState.DROPPED, reason="cancelled on request")

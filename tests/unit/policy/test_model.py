@@ -37,6 +37,7 @@ DEFAULTS = {
     "max_inline_result_bytes": 262144,
     "max_result_bytes": 67108864,
     "on_lost": "unknown",
+    "resend_on_session_404": True,
     "input_phase": "during",
     "assume_elicitation": False,
     "input_timeout_s": 600,
