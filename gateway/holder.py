@@ -219,8 +219,12 @@ class Holder:
             body=body,
             fence=held.fence,
             give_back=give_back or (again and after.operation is before.operation),
-            restart_in_ms=int(1000 * min(2**after.operation.attempt, 30) * self._jitter()) if again else 0,
+            restart_in_ms=self._restart_ms(after.operation) if again else 0,
         )
+
+    def _restart_ms(self, operation: Operation) -> int:
+        """How long work waits that is planned again. Where a reason is remembered, what was in the way is gone."""
+        return 0 if operation.reason else int(1000 * min(2**operation.attempt, 30) * self._jitter())
 
     async def _wait_for_store(self, held: Held, failures: int) -> int:
         """Waits, then reads the record anew. Returns the count of failures in a row."""

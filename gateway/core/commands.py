@@ -14,7 +14,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Unsend:
-    """Nothing took effect at the upstream: the work may be started again. `reason` is remembered until it is."""
+    """Nothing took effect at the upstream: the work may be started again.
+
+    With a `reason`, which is remembered until it is started, that is done at once.
+    """
 
     reason: str = ""
 

@@ -12,81 +12,19 @@ from gateway.upstream.http import HttpUpstream
 from gateway.upstream.port import Call, NotSent
 from gateway.wire.jsonrpc import members
 from tests.client import Client
+from tests.faults import CANNOT_HAVE_ACTED, MAY_HAVE_ACTED, huge, status
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
-from tests.upstream_server import answer, event, stream
-
-
-async def cut(request, _):
-    request.transport.abort()
-    return web.Response()
-
-
-async def cut_after_headers(request, _):
-    response = await stream(request)
-    request.transport.abort()
-    return response
-
-
-async def cut_in_the_body(request, _):
-    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
-    await response.prepare(request)
-    await response.write(b'{"jsonrpc":"2.0",')
-    request.transport.abort()
-    return response
-
-
-async def end_without_an_answer(request, message):
-    response = await stream(request)
-    await event(response, {"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
-    await event(response, {"jsonrpc": "2.0", "id": 999_999, "result": {}})
-    return response
-
-
-def status(code, body=b"<html>", kind="text/html"):
-    async def fault(_, __):
-        return web.Response(status=code, body=body, content_type=kind)
-
-    return fault
-
-
-async def huge(request, message):
-    response = await stream(request)
-    for _ in range(100):
-        await response.write(b"data: " + b"x" * 1000)
-    return response
-
-
-MAY_HAVE_ACTED = {
-    "cut": cut,
-    "cut after headers": cut_after_headers,
-    "cut in the body": cut_in_the_body,
-    "a stream without an answer": end_without_an_answer,
-    "html": status(200),
-    "an empty body": status(200, b"", "application/json"),
-    "not json": status(200, b"{", "application/json"),
-    "another id": status(200, b'{"jsonrpc":"2.0","id":77,"result":{}}', "application/json"),
-    "accepted": status(202, b""),
-    "500": status(500),
-    "502": status(502),
-    "503": status(503, b'{"error":1}', "application/json"),
-}
-CANNOT_HAVE_ACTED = {
-    "400": status(400),
-    "401": status(401),
-    "403": status(403),
-    "405": status(405, b"", "application/json"),
-    "a redirect": status(307, b""),
-}
+from tests.upstream_server import answer
 
 
 async def outcomes(harness, fault, **policy):
-    """A plain call, a task of the extension and one of 2025-11-25, all of them into the fault."""
+    """A plain call, a bounded one, a task of the extension and one of 2025-11-25, all of them into the fault."""
     client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **policy}})
     await client.initialize()
     await client.legacy("tools/list")
     harness.upstream.fault = fault
-    plain = (await client.legacy_call("plain")).error["code"]
+    plain, bounded = [(await client.legacy_call(tool)).error["code"] for tool in ("plain", "echo")]
     task_id = (await client.call("echo")).result["taskId"]
 
     async def look():
@@ -94,28 +32,28 @@ async def outcomes(harness, fault, **policy):
 
     modern = await eventually(look, lambda task: task["status"] == "failed")
     legacy = (await client.legacy("tasks/result", {"taskId": await client.task("echo")})).error["code"]
-    return plain, modern["error"]["code"], legacy
+    return plain, bounded, modern["error"]["code"], legacy
 
 
 @requirement("OWN-ONCE")
 @pytest.mark.parametrize("fault", MAY_HAVE_ACTED)
 async def test_what_may_have_acted_is_told_to_be_unknown(harness, upstream, redis, fault):
-    assert await outcomes(harness, MAY_HAVE_ACTED[fault]) == (50305, 50305, 50305)
-    assert len(upstream.calls()) == 3
+    assert await outcomes(harness, MAY_HAVE_ACTED[fault]) == (50305,) * 4
+    assert len(upstream.calls()) == 4
     states = [await redis.hget(key, "st") for key in await redis.keys("*:o:*")]
-    assert states == [b"unknown", b"unknown"]
+    assert states == [b"unknown"] * 3
 
 
 @pytest.mark.parametrize("fault", CANNOT_HAVE_ACTED)
 async def test_what_cannot_have_acted_is_told_to_have_failed(harness, upstream, redis, fault):
-    assert await outcomes(harness, CANNOT_HAVE_ACTED[fault]) == (50202, 50202, 50202)
-    assert len(upstream.calls()) == 3
+    assert await outcomes(harness, CANNOT_HAVE_ACTED[fault]) == (50202,) * 4
+    assert len(upstream.calls()) == 4
     states = [await redis.hget(key, "st") for key in await redis.keys("*:o:*")]
-    assert states == [b"dropped", b"dropped"]
+    assert states == [b"dropped"] * 3
 
 
 async def test_an_answer_larger_than_allowed_is_not_taken(harness):
-    assert await outcomes(harness, huge, max_result_bytes=10_000) == (50305, 50305, 50305)
+    assert await outcomes(harness, huge, max_result_bytes=10_000) == (50305,) * 4
 
 
 async def test_a_plain_read_only_call_says_what_was_wrong(harness):
@@ -181,9 +119,9 @@ class TestSessions:
     @pytest.mark.parametrize("effect", ["consequential", "read_only"])
     async def test_that_ended_are_no_proof_of_anything_where_policy_says_so(self, harness, upstream, redis, effect):
         codes = await outcomes(harness, status(404), resend_on_session_404=False, effect=effect)
-        assert codes == ((50305 if effect == "consequential" else 50201), 50305, 50305)
-        assert len(upstream.calls()) == 3
-        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"unknown"] * 2
+        assert codes == ((50305 if effect == "consequential" else 50201), 50305, 50305, 50305)
+        assert len(upstream.calls()) == 4
+        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"unknown"] * 3
         upstream.fault = None
         client = Client(harness.http, f"{harness.gateways[0].address}/mcp")
         await client.initialize()
@@ -191,9 +129,9 @@ class TestSessions:
 
     @requirement("OWN-404")
     async def test_that_end_each_time_have_a_call_sent_twice_and_no_more(self, harness, upstream, redis):
-        assert await outcomes(harness, status(404)) == (50201, 50201, 50201)
-        assert len(upstream.calls()) == 6
-        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"dropped"] * 2
+        assert await outcomes(harness, status(404)) == (50201,) * 4
+        assert len(upstream.calls()) == 8
+        assert [await redis.hget(key, "st") for key in await redis.keys("*:o:*")] == [b"dropped"] * 3
 
     async def test_callers_that_come_together_share_one_handshake(self, client, upstream):
         await client.initialize()

@@ -9,12 +9,12 @@ import pytest
 from aiohttp import web
 
 from gateway.upstream import exchange
-from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown
+from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, SessionEnded
 from gateway.wire.jsonrpc import Response
 from tests.contract.upstream_sites import over_http
 from tests.requirements import requirement
 from tests.resumable_server import ResumableServer
-from tests.stdio_server import ALICE, call_of, text_of
+from tests.stdio_server import ALICE, BOB, call_of, text_of
 
 
 @pytest.fixture
@@ -172,6 +172,19 @@ class TestForgottenSessions:
         assert await upstream.open(ALICE) == link
         await server.listen(port)
         assert await upstream.open(ALICE) == link
+
+    @requirement("OWN-HEALED")
+    async def test_leave_the_calls_of_other_sessions_alone(self, upstream, server):
+        mine, theirs = await upstream.open(ALICE), await upstream.open(BOB)
+        running = asyncio.ensure_future(upstream.perform(theirs, call_of(upstream, "gate", name="a")))
+        await server.until(lambda: server.calls("gate"))
+        server.sessions.discard(mine.session_id)
+        with pytest.raises(SessionEnded):
+            await upstream.perform(mine, call_of(upstream, "echo"))
+        assert await upstream.open(ALICE) != mine
+        server.open("a")
+        assert text_of(await running) == "through a"
+        assert await upstream.open(BOB) == theirs
 
     async def test_cost_nothing_where_a_call_was_only_refused(self, upstream, server):
         link = await upstream.open(ALICE)
