@@ -5,7 +5,7 @@ written by whoever holds the fence.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -202,7 +202,7 @@ class Performing:
         performing = asyncio.ensure_future(
             upstream.perform(link, marked, progress, on_request)
             if event is None
-            else upstream.resume(link, marked, event, progress, on_request)
+            else _taken_up(upstream.resume(link, marked, event, progress, on_request))
         )
         try:
             if await self._ends(performing, running) or (as_task and await _soon(performing, running)):
@@ -259,14 +259,14 @@ class Performing:
         kind, body = work.outcome(response)
         return engine.Answer(kind), body
 
-    def _session_ended(self, running: Held, error: SessionEnded) -> tuple[Command, bytes]:
+    def _session_ended(self, running: Held, error: SessionEnded) -> tuple[Command, bytes | Reject]:
         """The call was answered with a 404: it is sent once more, unless policy takes that for no proof of anything."""
         self._failed(running, error.reason, str(error))
         settings, _ = self.site(running).policy.settings(running.operation.tool)
         if not settings.resend_on_session_404:
             return engine.Lose(), work.LOST
         if running.resent and not running.operation.repeatable:
-            return engine.GiveUp(str(error)), work.failure(Reject(error.reason, str(error)))
+            return engine.GiveUp(str(error)), Reject(error.reason, str(error))
         return engine.Unsend(_SESSION_ENDED), b""
 
     def time_left(self, operation: Operation) -> float:
@@ -275,6 +275,14 @@ class Performing:
 
     def _failed(self, running: Held, reason: str, message: str) -> None:
         self._telemetry.upstream_failed(upstream=running.ref.owner.upstream, reason=reason, message=message)
+
+
+async def _taken_up(resuming: Awaitable[work.Response]) -> work.Response:
+    """The answer to a call that was sent before: whatever goes wrong now, it may have acted. Raises OutcomeUnknown."""
+    try:
+        return await resuming
+    except NotSent as error:
+        raise OutcomeUnknown(error.reason, str(error)) from error
 
 
 async def _soon(performing: "asyncio.Future[work.Response]", running: Held) -> bool:
