@@ -23,7 +23,7 @@ from gateway.store.port import StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, SessionEnded
+from gateway.upstream.port import Call, Link, NotSent, OnNote, OutcomeUnknown, Refused, SessionEnded
 from gateway.wire import jsonrpc, passing, reply, rounds
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import ClientAnswer, Speech, era_of
@@ -207,7 +207,8 @@ class Forwarding:
                 self._failed(endpoint, error.reason, str(error))
                 if isinstance(error, SessionEnded) and not passage.resend:
                     return Reject("outcome_unknown" if passage.may_act else error.reason, str(error))
-                if last or not error.again:
+                seen = isinstance(error, Refused) and not passage.again  # a call that a server has seen is sent once
+                if last or seen or not error.again:
                     return Reject(error.reason, str(error))
             except OutcomeUnknown as error:
                 self._failed(endpoint, error.reason, str(error))

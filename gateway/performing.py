@@ -25,7 +25,16 @@ from gateway.reattaching import Reattaching
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
-from gateway.upstream.port import NO_CAPABILITIES, Call, Link, NotSent, OutcomeUnknown, SessionEnded, Upstream
+from gateway.upstream.port import (
+    NO_CAPABILITIES,
+    Call,
+    Link,
+    NotSent,
+    OutcomeUnknown,
+    Refused,
+    SessionEnded,
+    Upstream,
+)
 from gateway.wire import theirs_2025, theirs_ext, work
 from gateway.wire.errors import Reject
 from gateway.wire.intent import MODERN_VERSIONS, era_of
@@ -244,7 +253,7 @@ class Performing:
             return self._session_ended(running, error)
         except NotSent as error:
             self._failed(running, error.reason, str(error))
-            if error.again and running.operation.attempt < MAX_ATTEMPTS:
+            if error.again and _may_be_sent_again(running.operation, error):
                 return engine.Unsend(), b""
             return engine.GiveUp(str(error)), Reject(error.reason, str(error))
         except OutcomeUnknown as error:
@@ -275,6 +284,11 @@ class Performing:
 
     def _failed(self, running: Held, reason: str, message: str) -> None:
         self._telemetry.upstream_failed(upstream=running.ref.owner.upstream, reason=reason, message=message)
+
+
+def _may_be_sent_again(operation: Operation, error: NotSent) -> bool:
+    """A call that a server has seen is sent once, whatever it says, unless policy calls the work repeatable."""
+    return operation.attempt < MAX_ATTEMPTS and (operation.repeatable or not isinstance(error, Refused))
 
 
 async def _taken_up(resuming: Awaitable[work.Response]) -> work.Response:

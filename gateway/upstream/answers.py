@@ -6,7 +6,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OutcomeUnknown, SessionEnded
+from gateway.upstream.port import TOO_LARGE, Call, Link, NotSent, OutcomeUnknown, Refused, SessionEnded
 from gateway.wire import jsonrpc, sse
 from gateway.wire.errors import Reject
 from gateway.wire.jsonrpc import Response
@@ -19,15 +19,6 @@ HTTP_SERVER_ERROR: Final = 500
 _HTTP_ACCEPTED: Final = 202
 _SESSION_UNKNOWN: Final = -32001
 _LONGEST_RETRY_DIGITS: Final = 5
-
-
-class Refused(NotSent):
-    """The server refused the request with this HTTP status."""
-
-    def __init__(self, status: int, after_s: float = 0) -> None:
-        message, again = f"the upstream refused with HTTP {status}", status == HTTP_TOO_MANY
-        super().__init__("upstream_bad", message, again=again, after_s=after_s)
-        self.status = status
 
 
 @contextmanager
@@ -77,7 +68,7 @@ async def failure(response: aiohttp.ClientResponse, link: Link | None, call: Cal
         message = jsonrpc.parse(await _read(response, MAX_ERROR_BYTES) or b"")
         if isinstance(message, Response) and message.id == str(call.id).encode():
             return message
-    raise Refused(status, _retry_after_s(response))
+    raise Refused(status, again=status == HTTP_TOO_MANY, after_s=_retry_after_s(response))
 
 
 def session_unknown(response: Response) -> bool:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from gateway.core.model import Owner
-from gateway.upstream.answers import Refused, session_unknown
+from gateway.upstream.answers import session_unknown
 from gateway.upstream.doubts import Doubts
 from gateway.upstream.ears import Ears
 from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange
@@ -24,6 +24,7 @@ from gateway.upstream.port import (
     OnNote,
     OnRequest,
     OutcomeUnknown,
+    Refused,
     SessionEnded,
 )
 from gateway.wire import jsonrpc

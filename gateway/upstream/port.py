@@ -47,6 +47,14 @@ class NotSpoken(NotSent):
         return self._as(NotSpoken)
 
 
+class Refused(NotSent):
+    """The server refused the request with this HTTP status."""
+
+    def __init__(self, status: int, *, again: bool, after_s: float = 0) -> None:
+        super().__init__("upstream_bad", f"the upstream refused with HTTP {status}", again=again, after_s=after_s)
+        self.status = status
+
+
 class SessionEnded(NotSent):
     """The server answered this very request by saying that it does not know the session (HTTP 404)."""
 

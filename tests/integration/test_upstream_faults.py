@@ -74,8 +74,11 @@ async def test_an_error_that_comes_with_a_status_is_an_error(harness, upstream):
     assert (await client.legacy_call("plain")).error == {"code": -32602, "message": "bad", "data": 1.0}
 
 
-async def test_too_many_requests_are_sent_again_later_and_given_up_in_the_end(harness, upstream):
-    client = await harness.start(POLICY)
+@requirement("OWN-ONCE")
+@pytest.mark.parametrize(("tool", "times"), [("echo", 1), ("lookup", 2), ("plain", 1)])
+async def test_what_a_busy_server_refused_is_sent_again_only_if_it_is_repeatable(harness, upstream, tool, times):
+    repeatable = {"match": "lookup", "effect": "read_only", "on_lost": "retry"}
+    client = await harness.start({**POLICY, "tools": [*POLICY["tools"], repeatable]})
     await client.initialize()
     seen = 0
 
@@ -85,9 +88,15 @@ async def test_too_many_requests_are_sent_again_later_and_given_up_in_the_end(ha
         return web.Response(status=429) if seen == 1 else await upstream._echo(request, message)
 
     upstream.fault = busy_once
-    answer = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
-    assert answer.result["content"] == [{"type": "text", "text": "{}"}]
-    assert seen == 2
+    if tool == "plain":
+        answer = await client.legacy_call(tool)
+    else:
+        answer = await client.legacy("tasks/result", {"taskId": await client.task(tool)})
+    assert seen == times
+    if times == 1:
+        assert (answer.error["code"], "429" in answer.error["message"]) == (50202, True)
+    else:
+        assert answer.result["content"] == [{"type": "text", "text": "{}"}]
 
 
 @requirement("T25-INP-2")
