@@ -107,7 +107,8 @@ class Holder:
             try:
                 verdict = await self._commit(held, after, _written(after, body), give_back=give_back)
                 if verdict is not Verdict.STALE:
-                    self._told(held, type(command).__name__.lower(), verdict)
+                    if verdict is not Verdict.OK or _news(command, after):
+                        self._told(held, type(command).__name__.lower(), verdict)
                     return
                 held.pair = await self.store.load(held.ref)
             except StoreAway:
@@ -245,6 +246,11 @@ class Holder:
             operation=held.operation.state,
             cause=cause,
         )
+
+
+def _news(command: Command, after: Applied) -> bool:
+    """One more question that told nothing is none, unless a task could not wait any longer."""
+    return after.finished or not isinstance(command, engine.Inquired)
 
 
 def _written(after: Applied, body: bytes | Reject) -> bytes | None:

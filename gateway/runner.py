@@ -15,6 +15,7 @@ from gateway.core.model import OperationState
 from gateway.holder import Held, Holder
 from gateway.pending import Patience
 from gateway.performing import MAX_ATTEMPTS, Performing, Site
+from gateway.reconciling import PAUSES, Pauses, Reconciling, Vain
 from gateway.store.port import Claim, ClaimAsk, ClaimKind, Store, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
@@ -51,6 +52,7 @@ class Runner:
         telemetry: Telemetry,
         wake: Wake,
         jitter: Callable[[], float],
+        pauses: Pauses = PAUSES,
     ) -> None:
         self._store = store
         self._sites = sites
@@ -59,6 +61,7 @@ class Runner:
         self._performing = Performing(
             self._holder, streams, sites, wake, telemetry, jitter, cancel_grace_s=limits.cancel_grace_s
         )
+        self._reconciling = Reconciling(self._holder, sites, telemetry, jitter, pauses)
         self._limits = limits
         self._process = process
         self._telemetry = telemetry
@@ -170,6 +173,8 @@ class Runner:
         except asyncio.CancelledError:
             if running.operation.state is OperationState.ACCEPTED:
                 await self._performing.leave(running)
+            elif running.operation.state is OperationState.UNKNOWN:
+                await self._reconciling.leave(running)
             elif not await self._performing.hand_over(running):
                 command = engine.Lose() if running.performing else engine.Unsend()
                 await self._holder.finish(running, command, work.LOST)
@@ -188,6 +193,8 @@ class Runner:
             await self._holder.finish(running, engine.GiveUp(reject.message), reject)
         elif running.operation.state is OperationState.ACCEPTED:
             await self._holder.finish(running, engine.Forget(engine.LOST), work.LOST)
+        elif running.operation.state is OperationState.UNKNOWN:
+            await self._reconciling.in_vain(running, Vain("fault"))
         else:
             await self._holder.finish(running, engine.Lose(), work.LOST)
 
@@ -195,6 +202,8 @@ class Runner:
         operation, task = running.operation, running.pair.task
         if operation.state is OperationState.ACCEPTED:
             await self._performing.follow(running, new=False)
+        elif operation.state is OperationState.UNKNOWN:
+            await self._reconciling.ask(running)
         elif kind in (ClaimKind.LOST, ClaimKind.HELD) and operation.state is OperationState.SENT:
             await self._performing.take_over(running)
         elif kind in (ClaimKind.LOST, ClaimKind.HELD):

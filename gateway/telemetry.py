@@ -53,6 +53,15 @@ class Telemetry:
         self._reattached = Counter(
             "mtg_calls_reattached", "Calls of other processes taken up", ["upstream", "outcome"], registry=self.registry
         )
+        self._reconciled = Counter(
+            "mtg_reconciled", "Unknown outcomes that an authority told", ["upstream", "outcome"], registry=self.registry
+        )
+        self._reconcile_failures = Counter(
+            "mtg_reconcile_failures",
+            "Questions after unknown outcomes that told nothing",
+            ["upstream", "reason"],
+            registry=self.registry,
+        )
         self._tokens_refused = Counter(
             "mtg_tokens_refused", "Requests without a token that is taken", ["cause"], registry=self.registry
         )
@@ -114,6 +123,19 @@ class Telemetry:
         """A call to an upstream failed."""
         self._attempts.labels(upstream, reason).inc()
         self.log.warning("upstream_failed", upstream=upstream, reason=reason, message=message)
+
+    def reconciled(self, *, upstream: str, task_id: str, outcome: str, questions: int) -> None:
+        """An authority told what became of an unknown operation, when it was asked for the so manieth time."""
+        self._reconciled.labels(upstream, outcome).inc()
+        self.log.info("reconciled", upstream=upstream, id=short(task_id), outcome=outcome, questions=questions)
+
+    def reconcile_failed(self, *, upstream: str, task_id: str, reason: str, questions: int) -> None:
+        """It was asked and told nothing. `reason` is one of a fixed list; `budget` is the end of the asking."""
+        self._reconcile_failures.labels(upstream, reason).inc()
+        hint = {"hint": "look it up and resolve it by hand"} if reason == "budget" else {}
+        self.log.warning(
+            "reconcile_failed", upstream=upstream, id=short(task_id), reason=reason, questions=questions, **hint
+        )
 
     def token_refused(self, cause: str) -> None:
         """Who sent a request is not known. `cause` is one of a fixed list and holds nothing of a token."""

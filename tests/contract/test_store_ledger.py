@@ -236,6 +236,16 @@ class TestInquire:
         await change(store, engine.Cancel(final=True))
         assert await redis.zcard(store.keys.active_of_owner(OWNER)) == 0
 
+    async def test_whoever_asks_goes_on_when_the_task_is_cancelled(self, store, redis):
+        await self.lost(store, first=True)
+        fence = (await claimed(store)).pair.fence
+        await change(store, engine.Cancel(final=True))
+        assert await redis.zcard(store.keys.active_of_owner(OWNER)) == 0
+        assert await store.claim(ask(store, process="p2")) == []
+        await change(store, engine.Reconcile(OutcomeKind.RESULT), fence=fence)
+        assert (await store.load(REF)).operation.state is OperationState.RECONCILED
+        assert await redis.zscore(store.keys.watch("reports"), REF.member) is None
+
     async def test_is_taken_over_from_somebody_who_died_asking(self, store, redis):
         await self.lost(store)
         await claimed(store)

@@ -20,7 +20,7 @@ local member = ARGV[1]
 
 if now > tonumber(ARGV[25]) then return {now, 'late'} end
 
-local operation = redis.call('HMGET', KEYS[2], 'v', 'fn')
+local operation = redis.call('HMGET', KEYS[2], 'v', 'fn', 'st', 'hd')
 if not operation[1] then return {now, 'gone'} end
 -- A fence that is older than the holder's own is one that the store forgot: nobody has taken the work over since.
 if ARGV[4] ~= '' and tonumber(operation[2]) > tonumber(ARGV[4]) then return {now, 'fenced'} end
@@ -29,6 +29,9 @@ if operation[1] ~= ARGV[3] then return {now, 'stale'} end
 local task = redis.call('HGET', KEYS[1], 'v')
 local expired = not task
 if task and task ~= ARGV[2] then return {now, 'stale'} end
+
+-- Whoever asks an authority about it goes on when others change the task.
+local asking = ARGV[4] == '' and operation[3] == 'unknown' and ARGV[11] == 'unknown' and operation[4] ~= ''
 
 -- An index lives as long as its longest member.
 local function index(key, score)
@@ -59,7 +62,7 @@ if not expired and ARGV[5] ~= '' then
 end
 
 if ARGV[17] == '1' then
-  if ARGV[21] ~= '1' then
+  if ARGV[21] ~= '1' and not asking then
     redis.call('HSET', KEYS[2], 'hd', '')
     redis.call('ZREM', KEYS[8], member)
   end
@@ -69,7 +72,13 @@ if ARGV[17] == '1' then
     redis.call('DEL', KEYS[4])
   end
   if ARGV[19] ~= '' then redis.call('ZADD', KEYS[10], ARGV[19], member) else redis.call('ZREM', KEYS[10], member) end
-  if ARGV[20] ~= '' then redis.call('ZADD', KEYS[11], ARGV[20], member) else redis.call('ZREM', KEYS[11], member) end
+  if asking then
+    -- its lease is looked at, as before
+  elseif ARGV[20] ~= '' then
+    redis.call('ZADD', KEYS[11], ARGV[20], member)
+  else
+    redis.call('ZREM', KEYS[11], member)
+  end
 end
 if ARGV[23] ~= '' then redis.call('PUBLISH', ARGV[22], ARGV[23]) end
 return {now, (expired and ARGV[2] ~= '') and 'expired' or 'ok'}
