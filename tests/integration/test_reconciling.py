@@ -219,6 +219,15 @@ class TestATaskThatWaits:
         await until_state(redis, task_id)
         assert (await client.legacy("tasks/result", {"taskId": task_id})).error == told
 
+    async def test_does_not_end_before_its_deadline_because_the_next_question_is_far(self, harness, upstream, redis):
+        client = await started(harness, policy())
+        harness.gateways[0]._runner._reconciling._pauses = Pauses(10_000, 10_000)
+        task_id = await client.task("charge", CHARGE)
+        await eventually(lambda: failures(harness))
+        left = await eventually(lambda: entry(redis, task_id), lambda found: found["inquiry"]["tries"] == 1)
+        assert left["inquiry"]["next_ms"] == left["deadline_ms"] - reconciling.LAST_MS
+        assert (await shown(client, task_id))["status"] == "working"
+
     async def test_needs_no_slot_between_two_questions_and_one_for_each(self, harness, upstream):
         client = await started(harness, policy(), concurrency=1)
         task_id = await client.task("charge", CHARGE)
@@ -288,13 +297,15 @@ class TestAnotherProcess:
         assert upstream.booked == ["order-7"]
 
     @pytest.mark.parametrize("how", ["crash", "stop"])
-    async def test_asks_on_when_the_one_that_asked_has_gone(self, harness, upstream, how):
+    async def test_asks_on_when_the_one_that_asked_has_gone(self, harness, upstream, redis, how):
         client = await started(harness, policy(), drain_s=0.05)
         upstream.hangs, upstream.words = True, ["booked"]
         task_id = await client.task("charge", CHARGE)
         await upstream.until(lambda: upstream.calls("state"))
         first = harness.gateways[0]
         await (crash(first) if how == "crash" else first.stop())
+        (key,) = await redis.keys(f"*:o:*{task_id}")
+        assert bool(await redis.hget(key, "hd")) is (how == "crash")  # who stops leaves it to others at once
         upstream.hangs = False
         other = await started(harness, policy(), client.session)
         assert (await other.legacy("tasks/result", {"taskId": task_id})).error["code"] == 40902
