@@ -1,11 +1,12 @@
 """`explain`: how a tool is served, and why."""
 
 import argparse
+import json
 import sys
+from collections.abc import Iterator, Mapping
 
 from gateway.cli.check import WRONG, load_or_report
 from gateway.policy.decide import Ask
-from gateway.policy.model import Settings
 
 _SHOWN = (
     "task_support",
@@ -22,6 +23,7 @@ _SHOWN = (
     "sync_timeout_s",
     "poll_interval_ms",
     "on_lost",
+    "on_switch",
     "resend_on_session_404",
     "max_concurrent_per_principal",
     "max_concurrent_per_tenant",
@@ -48,12 +50,22 @@ def run(arguments: argparse.Namespace) -> int:
         decision = policy.decide(arguments.tool, ask)
         print(f"  {ask}: {decision.mode}{f' ({decision.reason})' if decision.reason else ''}")
     for name in _SHOWN:
-        print(f"  {name} = {_written(settings, name)}")
+        print(f"  {name} = {_written(getattr(settings, name))}")
+    if settings.operation is not None:
+        for name, value in _leaves("operation", settings.operation.model_dump()):
+            print(f"  {name} = {_written(value)}")
     return 0
 
 
-def _written(settings: Settings, name: str) -> str:
-    value = getattr(settings, name)
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Each value within, by its dotted name; what is not set has no line."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(f"{name}.{key}", item)
+    elif value is not None:
+        yield name, value
+
+
+def _written(value: object) -> str:
+    """As it would stand in the file, or nearly so."""
+    return json.dumps(value, ensure_ascii=False)

@@ -36,6 +36,7 @@ reports/charge: policies/example.toml: [[tools]] match = "charge"
   sync_timeout_s = 50
   poll_interval_ms = 2000
   on_lost = "unknown"
+  on_switch = "refuse"
   resend_on_session_404 = true
   max_concurrent_per_principal = 3
   max_concurrent_per_tenant = 100
@@ -154,6 +155,32 @@ def test_explain_follows_the_policy(capsys, tool, lines):
     status, out, _ = run(capsys, *explain("reports", tool))
     assert status == 0
     assert out.splitlines()[:6] == lines
+
+
+def test_explain_shows_the_domain_side_of_a_tool(capsys, folder):
+    with (folder / "policies" / "example.toml").open("a") as file:
+        file.write(
+            """
+[tools.operation]
+idempotency_key = "argument:/id"
+intended_effect = "charge {arguments.id}, caf\u00e9"
+reconcile = { tool = "build_x", arguments = { id = "{arguments.id}" }, outcome = "result:/s", succeeded = ["yes"] }
+"""
+        )
+    status, out, _ = run(capsys, *explain("reports", "charge"))
+    assert status == 0
+    assert [line for line in out.splitlines() if line.startswith("  operation")] == [
+        '  operation.idempotency_key = "argument:/id"',
+        "  operation.derived_window_s = 300",
+        '  operation.missing_key = "refuse"',
+        '  operation.intended_effect = "charge {arguments.id}, caf\u00e9"',
+        '  operation.reconcile.tool = "build_x"',
+        '  operation.reconcile.arguments.id = "{arguments.id}"',
+        '  operation.reconcile.outcome = "result:/s"',
+        '  operation.reconcile.succeeded = ["yes"]',
+        "  operation.reconcile.failed = []",
+        "  operation.reconcile.budget_s = 86400",
+    ]
 
 
 def test_explain_names_the_upstreams_that_there_are(capsys, folder):
