@@ -116,12 +116,18 @@ async def watched(redis):
 @requirement("OWN-RECONCILE", "OWN-ONCE")
 class TestATaskThatWaits:
     @pytest.mark.parametrize(
-        ("word", "outcome", "done"), [("booked", "succeeded", "done"), ("absent", "failed", "not done")]
+        ("era", "word", "outcome", "done"),
+        [("legacy", "booked", "succeeded", "done"), ("modern", "absent", "failed", "not done")],
     )
-    async def test_hears_what_the_authority_says_in_both_dialects(self, harness, upstream, redis, word, outcome, done):
+    async def test_hears_what_the_authority_says_in_both_dialects(
+        self, harness, upstream, redis, era, word, outcome, done
+    ):
         client = await started(harness, policy())
         upstream.hangs, upstream.words = True, [word]
-        task_id = await client.task("charge", CHARGE)
+        if era == "legacy":
+            task_id = await client.task("charge", CHARGE)
+        else:
+            task_id = (await client.call("charge", CHARGE)).result["taskId"]
         await upstream.until(lambda: upstream.calls("state"))
         asked = await shown(client, task_id)
         assert (asked["status"], asked["_meta"][OPERATION]["outcome"]) == ("working", "unknown")
