@@ -17,11 +17,10 @@ from gateway.wire.errors import Reject
 from gateway.wire.intent import CallTool
 from gateway.wire.jsonrpc import members, text, write
 from gateway.wire.pointers import find, path_of
+from gateway.wire.shown import one_line
 
 _LONGEST_KEY: Final = 256
 _LONGEST: Final = 1000
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that change the order in which people read."""
 _SCALAR: Final = re.compile(rb'".*"|-?[0-9].*', re.DOTALL)
 
 
@@ -73,7 +72,7 @@ def shown(template: str, arguments: bytes) -> str:
         found = find(arguments, place.path)
         return "" if found is None else _plain(found)
 
-    return _CONTROL.sub(" ", Template.parse(template).render(look))[:_LONGEST]
+    return one_line(Template.parse(template).render(look), _LONGEST)
 
 
 def _plain(found: Raw) -> str:

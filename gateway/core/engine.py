@@ -47,6 +47,7 @@ from gateway.core.moves import (
     IN_DOUBT,
     LOST,
     TERMINAL,
+    TO_APPROVE,
     UNANSWERED,
     WAS_DONE,
     WAS_NOT_DONE,
@@ -73,6 +74,7 @@ __all__ = [
     "DEADLINE",
     "IN_DOUBT",
     "LOST",
+    "TO_APPROVE",
     "UNANSWERED",
     "WAS_DONE",
     "WAS_NOT_DONE",
@@ -113,21 +115,17 @@ def apply(task: Task | None, operation: Operation, command: Command, now: int) -
 def _send(task: Task | None, operation: Operation, _: Send, now: int) -> Outcome:
     if alive(task) is None:
         return TERMINAL
-    if now >= operation.deadline_ms or not _approved(operation):
+    if now >= operation.deadline_ms or not operation.approved:
         return ILLEGAL
     sent = move(operation, OperationEvent.SEND, now, attempt=operation.attempt + 1, reason="")
     return ILLEGAL if sent is None else Applied(task, sent)
-
-
-def _approved(operation: Operation) -> bool:
-    return operation.approval is None or operation.approval.granted_ms is not None
 
 
 def _approve(task: Task | None, operation: Operation, _: Approve, now: int) -> Outcome:
     if alive(task) is None:
         return TERMINAL
     approval = operation.approval
-    if operation.state is not OperationState.PLANNED or approval is None or approval.granted_ms is not None:
+    if operation.state is not OperationState.PLANNED or approval is None or operation.approved:
         return ILLEGAL
     return Applied(task, touch(operation, now, approval=replace(approval, granted_ms=now)))
 
@@ -223,7 +221,7 @@ def _input_expired(task: Task | None, operation: Operation, _: InputExpired, now
 
 def _may_ask(operation: Operation) -> bool:
     """The upstream asks while it works; what is to be approved is asked before anything is sent."""
-    return operation.state in IN_FLIGHT or (operation.state is OperationState.PLANNED and not _approved(operation))
+    return operation.state in IN_FLIGHT or (operation.state is OperationState.PLANNED and not operation.approved)
 
 
 def _cancel(task: Task | None, operation: Operation, command: Cancel, now: int) -> Outcome:
@@ -258,16 +256,18 @@ def _ask(task: Task | None, operation: Operation, command: Ask, now: int) -> Out
     if not _may_ask(operation) or command.question.key in used:
         return ILLEGAL
     questions = (*live.questions, command.question)
-    return Applied(step(live, TaskEvent.ASK, now, questions=questions), operation)
+    changes = {"status_message": TO_APPROVE} if operation.state is OperationState.PLANNED else {}
+    return Applied(step(live, TaskEvent.ASK, now, questions=questions, **changes), operation)
 
 
 def _respond(task: Task | None, operation: Operation, command: Respond, now: int) -> Outcome:
     live = alive(task)
     if live is None:
         return TERMINAL
+    planned = operation.state is OperationState.PLANNED
     questions = tuple(
         replace(question, answer=command.answers[question.key])
-        if question.answer is None and question.key in command.answers
+        if question.answer is None and question.key in command.answers and not (planned and now >= question.deadline_ms)
         else question
         for question in live.questions
     )
@@ -275,8 +275,9 @@ def _respond(task: Task | None, operation: Operation, command: Respond, now: int
         return Refused(Refusal.NOTHING_NEW)
     open_ones = any(question.answer is None for question in questions)
     event = TaskEvent.ASK if open_ones else TaskEvent.RESUME
-    if operation.state is OperationState.PLANNED and not open_ones:
-        operation = touch(operation, now)  # its place changes: it is due again
+    if planned and not open_ones:
+        # Its place changes: it is due again. An approval that comes too late is none.
+        return Applied(step(live, event, now, questions=questions, status_message=""), touch(operation, now))
     return Applied(step(live, event, now, questions=questions), operation)
 
 

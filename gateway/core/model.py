@@ -282,6 +282,11 @@ class Operation:
         return self.state in SETTLED
 
     @property
+    def approved(self) -> bool:
+        """Whether it may be sent as far as its requestor is concerned, who had to agree or did not have to."""
+        return self.approval is None or self.approval.granted_ms is not None
+
+    @property
     def outcome(self) -> Verified:
         """What is known about its effect; `learnt` tells from whom."""
         if self.state in (OperationState.ANSWERED, OperationState.RECONCILED):

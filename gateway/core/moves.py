@@ -103,6 +103,7 @@ LOST: Final = "the outcome is unknown: the work was sent and its answer was lost
 DEADLINE: Final = "the deadline passed"
 UNANSWERED: Final = "nobody answered what the tool asked in time"
 IN_DOUBT: Final = "the outcome is unknown: the store may have lost that the work was sent"
+TO_APPROVE: Final = "waits for approval"
 ASKING: Final = "the answer was lost; what became of the work is being asked"
 WAS_DONE: Final = "the answer was lost; the work was done"
 WAS_NOT_DONE: Final = "the answer was lost; the work was not done"

@@ -58,7 +58,7 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "headers": _Row(HEADER_MISMATCH, HEADER_MISMATCH, 400, 400),
     "meta": _Row(INVALID_PARAMS, INVALID_PARAMS, 400, 400),
     "version": _Row(INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, 400, 400),
-    "capability": _Row(MISSING_REQUIRED_CLIENT_CAPABILITY, MISSING_REQUIRED_CLIENT_CAPABILITY, 400, 400),
+    "capability": _Row(MISSING_REQUIRED_CLIENT_CAPABILITY, MISSING_REQUIRED_CLIENT_CAPABILITY, 200, 400),
     "method": _Row(METHOD_NOT_FOUND, METHOD_NOT_FOUND, 200, 404),
     "task_forbidden": _Row(METHOD_NOT_FOUND, METHOD_NOT_FOUND, 200, 404),
     "task_required": _Row(METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, 200, 400),
@@ -122,6 +122,12 @@ def unsupported_version(requested: str, supported: tuple[str, ...]) -> Reject:
 def needs_tasks(reason: str, message: str) -> Reject:
     """TX-CAP-4, TX-CAP-5: names the extension that the request must declare."""
     return Reject(reason, message, {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
+
+
+def needs_elicitation() -> Reject:
+    """A client that cannot be asked cannot agree: names what the session or the request must declare."""
+    message = "This tool asks for approval: the client must declare elicitation by form"
+    return Reject("capability", message, {"requiredCapabilities": {"elicitation": {"form": {}}}})
 
 
 def not_found(*, expired: bool = False) -> Reject:

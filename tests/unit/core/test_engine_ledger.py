@@ -45,6 +45,19 @@ class TestApproval:
         after = apply(task(), TO_APPROVE, engine.Ask(QUESTION), NOW)
         assert (after.task.state, after.operation) == (TaskState.INPUT_REQUIRED, TO_APPROVE)
 
+    def test_is_what_the_task_says_it_waits_for(self):
+        after = apply(task(), TO_APPROVE, engine.Ask(QUESTION), NOW)
+        assert after.task.status_message == engine.TO_APPROVE
+        after = apply(after.task, TO_APPROVE, engine.Respond({"approval": "{}"}), NOW)
+        assert after.task.status_message == ""
+
+    def test_that_comes_too_late_is_none(self):
+        waiting = task(state=TaskState.INPUT_REQUIRED, questions=(QUESTION,))
+        late = apply(waiting, TO_APPROVE, engine.Respond({"approval": "{}"}), QUESTION.deadline_ms)
+        assert late == Refused(Refusal.NOTHING_NEW)
+        in_time = apply(waiting, TO_APPROVE, engine.Respond({"approval": "{}"}), QUESTION.deadline_ms - 1)
+        assert in_time.task.questions[0].answer == "{}"
+
     def test_the_answer_makes_the_work_due_again(self):
         waiting = task(state=TaskState.INPUT_REQUIRED, questions=(QUESTION,))
         after = apply(waiting, TO_APPROVE, engine.Respond({"approval": "{}"}), NOW)

@@ -16,7 +16,7 @@ TABLE = [
     ("headers", None, None, -32020, 400, False),
     ("meta", None, None, -32602, 400, False),
     ("version", -32600, 400, -32022, 400, False),
-    ("capability", None, None, -32021, 400, False),
+    ("capability", -32021, 200, -32021, 400, False),
     ("method", -32601, 200, -32601, 404, False),
     ("task_forbidden", -32601, 200, None, None, False),
     ("task_required", -32601, 200, -32021, 400, False),
