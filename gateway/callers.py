@@ -1,11 +1,13 @@
 """Who calls what: an endpoint, a caller, and what the policy wants of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.core.model import Owner, Principal
 from gateway.policy.decide import Policy
+from gateway.policy.model import Settings
 from gateway.upstream.port import Upstream
+from gateway.wire import approval
 from gateway.wire.errors import Era, Reject
 from gateway.wire.intent import Speech
 
@@ -46,6 +48,11 @@ def lacks_scope(principal: Principal, wanted: Sequence[str]) -> Reject | None:
     if not missing:
         return None
     return Reject("forbidden", "The token lacks a scope that this needs", {"requiredScopes": list(wanted)})
+
+
+def lacks_answer_scope(principal: Principal, settings: Settings, keys: Collection[str]) -> Reject | None:
+    """Who agrees to a call, or refuses to, needs what the call itself needs, whatever the token was that made it."""
+    return lacks_scope(principal, settings.create_scopes) if approval.concerns(keys) else None
 
 
 def store_away() -> Reject:

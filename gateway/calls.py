@@ -28,8 +28,8 @@ from gateway.store.port import Pair, StoreAway
 from gateway.store.streams import StreamStore
 from gateway.telemetry import Telemetry
 from gateway.upstream.port import Link, NotSent
-from gateway.wire import asking, reply, tasks_2025, tasks_ext, work
-from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_tasks, not_found
+from gateway.wire import approval, asking, reply, tasks_2025, tasks_ext, work
+from gateway.wire.errors import TASKS_EXTENSION, Era, Reject, needs_elicitation, needs_tasks, not_found
 from gateway.wire.intent import TASKS_2025, CallTool, TaskAsk, era_of
 from gateway.wire.jsonrpc import Response
 from gateway.wire.reply import Reply
@@ -69,7 +69,9 @@ class Calls:
         ask = ask_of(caller, call)
         decision = endpoint.policy.decide(call.name, ask)
         scopes = decision.settings.create_scopes
-        reject = lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller)
+        reject = (
+            lacks_scope(caller.principal, scopes) or _refused(decision, call, ask, caller) or _unasked(decision, caller)
+        )
         if reject is None:
             reject = await self._mirroring.refuses(endpoint, caller, call)
         if reject is not None:
@@ -119,7 +121,7 @@ class Calls:
         waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
         hidden = decision.mode is not Mode.TASK or (_asks_first(decision) and caller.era is Era.MODERN)
         arguments = work.forwarded(call.params, log_level=caller.speech.log_level if waits else None, raw=call.raw)
-        asker = _asker(caller, call, assume_elicitation=settings.assume_elicitation, waits=waits)
+        asker = _asker(caller, call, settings, waits=waits)
         exempt = decision.mode is Mode.PLAIN or (decision.mode is Mode.SYNC and _may_go_on(decision, caller, call))
         return await self._records.create(asker, call, arguments, settings, effect, hidden=hidden, exempt=exempt)
 
@@ -308,10 +310,21 @@ def _out_of_sight(operation_id: str) -> Reject:
     return Reject("outcome_unknown", "the gateway lost its store while the work went on", told)
 
 
-def _asker(caller: Caller, call: CallTool, *, assume_elicitation: bool, waits: bool) -> Asker:
-    capabilities = caller.capabilities
-    if assume_elicitation and caller.speech.declares_tasks and capabilities == "{}":
-        capabilities = _FORMS
+def _capabilities(caller: Caller, settings: Settings) -> str:
+    assumed = settings.assume_elicitation and caller.speech.declares_tasks and caller.capabilities == "{}"
+    return _FORMS if assumed else caller.capabilities
+
+
+def _unasked(decision: Decision, caller: Caller) -> Reject | None:
+    """Why a call that has to be approved can never be: there is no use in beginning it."""
+    settings = decision.settings
+    if settings.operation is None or settings.operation.approval is None:
+        return None
+    return None if approval.can_be_asked(_capabilities(caller, settings)) else needs_elicitation()
+
+
+def _asker(caller: Caller, call: CallTool, settings: Settings, *, waits: bool) -> Asker:
+    capabilities = _capabilities(caller, settings)
     token = None if call.progress_token is None else call.progress_token.decode()
     if caller.era is Era.MODERN:  # TX-NOT-2: a task of this dialect has no progress
         return Asker(caller.owner, TASKS_EXTENSION, capabilities, progress_token=token if waits else None)

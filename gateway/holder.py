@@ -116,12 +116,23 @@ class Holder:
 
     async def accept(self, held: Held, command: engine.Accept) -> bool:
         """Commits that the upstream took the work, for as long as it takes; False if it is somebody else's now."""
+
+        def accepted(operation: Operation) -> bool:
+            return operation.state is OperationState.ACCEPTED and operation.handle == command.handle
+
+        return await self._insist(held, command, accepted)
+
+    async def approve(self, held: Held) -> bool:
+        """Commits that the requestor agreed, and keeps the work; False if it is nobody's or somebody else's now."""
+        return await self._insist(held, engine.Approve(), lambda operation: operation.approved)
+
+    async def _insist(self, held: Held, command: Command, done: Callable[[Operation], bool]) -> bool:
         failures = 0
         while True:
             operation = held.pair.operation
             if operation is None or held.pair.fence != held.fence:
                 return False
-            if operation.state is OperationState.ACCEPTED and operation.handle == command.handle:
+            if done(operation):
                 return True  # the answer to an earlier attempt was lost
             try:
                 written = await self._try(held, command)
@@ -157,12 +168,12 @@ class Holder:
         after = apply(held.pair.task, held.operation, command, self.store.now())
         if isinstance(after, Refused):
             return False
-        verdict = await self._commit(held, after, None)
+        verdict = await self._commit(held, after, None, keep=isinstance(command, engine.Approve))
         if verdict is Verdict.STALE:
             held.pair = await self.store.load(held.ref)
             return None
         written = verdict in (Verdict.OK, Verdict.EXPIRED)
-        if not written or isinstance(command, engine.Accept):  # one more look is no news
+        if not written or not isinstance(command, engine.Observe):  # one more look is no news
             self._told(held, type(command).__name__.lower(), verdict)
         return written
 
@@ -201,8 +212,11 @@ class Holder:
             return Applied(task, operation)  # nothing was sent: the work goes back as it is
         return None if isinstance(after, Refused) else after
 
-    async def _commit(self, held: Held, after: Applied, body: bytes | None, *, give_back: bool = False) -> Verdict:
-        verdict = await self.store.commit(self._request(held, held.pair, after, body, give_back=give_back))
+    async def _commit(
+        self, held: Held, after: Applied, body: bytes | None, *, give_back: bool = False, keep: bool = False
+    ) -> Verdict:
+        request = self._request(held, held.pair, after, body, give_back=give_back)
+        verdict = await self.store.commit(replace(request, keep=keep))
         if verdict in (Verdict.OK, Verdict.EXPIRED):
             held.pair = Pair(after.task, after.operation, held.fence, self.store.now())
         return verdict

@@ -149,7 +149,7 @@ class LegacyStreams:
         owner: Owner,
         answer: ClientAnswer,
         settings: Callable[[str], Settings],
-        denied: Callable[[Task], Reject | None],
+        denied: Callable[[Task, str], Reject | None],
     ) -> Reply:
         """T25-INP-1: an answer to a question that any stream of this owner brought; the first good one counts."""
         task_id, _, rest = answer.id.partition(":")
@@ -159,7 +159,7 @@ class LegacyStreams:
         question = None if task is None else next((one for one in task.questions if one.key == key), None)
         if task is None or question is None or question.answer is not None:
             return reply.ACCEPTED
-        if (reject := denied(task)) is not None:
+        if (reject := denied(task, key)) is not None:
             return reply.refusal(None, reject, Era.LEGACY)
         limits = settings(task.tool)
         if answer.ok:

@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mcp_types.jsonrpc import METHOD_NOT_FOUND
 
 from gateway.abilities import Abilities
+from gateway.approving import Approving
 from gateway.core import engine
 from gateway.core.engine import Command
 from gateway.core.model import Operation, OutcomeKind
@@ -74,6 +76,7 @@ class Performing:
         self._streams = streams
         self._sites = sites
         self._questions = Questions(holder, wake)
+        self._approving = Approving(holder, telemetry)
         self._observing = Observing(holder, self._questions, telemetry, jitter, cancel_grace_s=cancel_grace_s)
         self._abilities = {name: Abilities(site.upstream) for name, site in sites.items()}
         self._reattaching = Reattaching(streams)
@@ -115,12 +118,19 @@ class Performing:
         await self._settle(running, command, body)
 
     async def start(self, running: Held) -> None:
-        """Begins work that is planned, and sees to its end."""
+        """Begins work that is planned, and sees to its end. What has to be approved first is asked instead."""
+        asks = self._approving.to_ask(running)
+        if not asks and not await self._approving.settled(running):
+            return
         site = self.site(running)
         task = running.pair.task
         capabilities = NO_CAPABILITIES if task is None else task.capabilities
+        opening = partial(self._open, site.upstream, running, capabilities)
         try:
-            link = await self._open(site.upstream, running, capabilities)
+            if asks:
+                await self._approving.ask(running, site.upstream, _preview_tool(site, running.operation), opening)
+                return
+            link = await opening()
         except NotSent as error:
             self._failed(running, error.reason, str(error))
             if error.busy:
@@ -289,6 +299,12 @@ class Performing:
 def _may_be_sent_again(operation: Operation, error: NotSent) -> bool:
     """A call that a server has seen is sent once, whatever it says, unless policy calls the work repeatable."""
     return operation.attempt < MAX_ATTEMPTS and (operation.repeatable or not isinstance(error, Refused))
+
+
+def _preview_tool(site: Site, operation: Operation) -> str | None:
+    settings, _ = site.policy.settings(operation.tool)
+    rule = None if settings.operation is None else settings.operation.approval
+    return None if rule is None else rule.preview_tool
 
 
 async def _taken_up(resuming: Awaitable[work.Response]) -> work.Response:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from gateway.batches import Batches
-from gateway.callers import Caller, Endpoint, lacks_scope, store_away
+from gateway.callers import Caller, Endpoint, lacks_answer_scope, lacks_scope, store_away
 from gateway.calls import Calls
 from gateway.core import engine
 from gateway.core.engine import Refused
@@ -162,7 +162,7 @@ class Service:
                 if await self._forwarding.take_answer(caller.owner, intent):
                     return reply.ACCEPTED
                 settings = endpoint.policy.settings
-                denied = _denier(endpoint, caller.principal)
+                denied = _answer_denier(endpoint, caller.principal)
                 return await self._legacy.take_answer(caller.owner, intent, lambda tool: settings(tool)[0], denied)
             case want.Batch():
                 each = partial(self.handle, endpoint, caller.principal)
@@ -237,6 +237,8 @@ class Service:
         answers = respond(task, intent.answers, settings.max_arguments_bytes)
         if isinstance(answers, Reject):
             return reply.refusal(intent.id, answers, caller.era)
+        if (reject := lacks_answer_scope(caller.principal, settings, answers)) is not None:
+            return reply.refusal(intent.id, reject, caller.era)
         if answers:
             await self._records.change(ref, engine.Respond(answers), settings)
         return reply.result(intent.id, tasks_ext.ACKNOWLEDGED)
@@ -270,6 +272,16 @@ def _no_session() -> Reject:
 def _denier(endpoint: Endpoint, principal: Principal) -> Callable[[Task], Reject | None]:
     """Why `principal` may not see a task: streams ask for each task, as `tasks/get` does for the one it names."""
     return lambda task: lacks_scope(principal, endpoint.policy.settings(task.tool)[0].read_scopes)
+
+
+def _answer_denier(endpoint: Endpoint, principal: Principal) -> Callable[[Task, str], Reject | None]:
+    """Why `principal` may not answer a question of a task."""
+    denied = _denier(endpoint, principal)
+
+    def answering(task: Task, key: str) -> Reject | None:
+        return denied(task) or lacks_answer_scope(principal, endpoint.policy.settings(task.tool)[0], {key})
+
+    return answering
 
 
 def _reader(endpoint: Endpoint, principal: Principal) -> Callable[[Task], bool]:

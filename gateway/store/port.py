@@ -107,7 +107,7 @@ class Change:
 
     `body` is the result or error that a finished task gets. `fence` is checked where a holder writes. `restart_in_ms`
     delays an operation that is planned again. `give_back` lets go of an operation that is as it was: planned, or taken
-    by its upstream, and then whoever claims it next asks on.
+    by its upstream, and then whoever claims it next asks on. `keep`: the holder goes on with it as it has it, planned.
     """
 
     ref: Ref
@@ -118,6 +118,7 @@ class Change:
     fence: int | None = None
     restart_in_ms: int = 0
     give_back: bool = False
+    keep: bool = False
 
 
 class Verdict(StrEnum):

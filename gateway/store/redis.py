@@ -288,7 +288,7 @@ class RedisStore:
             spot.operation_expiry,
             "" if task is None else _tombstone(task.state, expiry),
             expiry + TOMBSTONE_MS,
-            int(change.give_back or not same_operation),
+            int(not change.keep and (change.give_back or not same_operation)),
             int(spot.active),
             "" if spot.due is None else spot.due,
             "" if spot.watch is None else spot.watch,
