@@ -10,7 +10,7 @@ from tests.client import TASKS
 from tests.integration.conftest import POLICY, eventually
 from tests.integration.test_recovery import crash
 from tests.requirements import requirement
-from tests.sse_client import opened, result_of
+from tests.sse_client import opened, result_of, session_stream
 from tests.upstream_server import answer
 
 FORM = {"elicitation": {"form": {}}}
@@ -164,6 +164,17 @@ class TestLegacy:
             done = await stream.message("")
         assert done.get("error", {}).get("code") == code
         assert len(money.calls("charge")) == (code is None)
+
+    @requirement("OWN-APPROVE")
+    async def test_is_asked_on_the_stream_of_the_session_and_answered_by_another_replica(self, session, harness, money):
+        other = await harness.start(policy())
+        other.session = session.session
+        async with session_stream(session) as stream:
+            task_id = await session.task("charge", ARGUMENTS)
+            question = await stream.message("elicitation/create")
+            assert (await legacy_answer(other, question["id"], result=NO)).status == 202
+        assert (await other.legacy("tasks/result", {"taskId": task_id})).error["code"] == 49902
+        assert money.calls("charge") == []
 
     @requirement("OWN-APPROVE")
     @pytest.mark.parametrize("support", ["optional", "forbidden"])

@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.config.identity import Issuer as Rules
 from gateway.config.models import Auth
 from tests.bad_tokens import ED, ES, ES_OTHER, FOREIGN, OTHER_ISSUER, REFUSED, RSA
-from tests.client import Client
+from tests.client import TASKS, Client
 from tests.integration.conftest import POLICY, eventually
 from tests.issuers import ISSUER, Issuer, KeyServer, Signer, never
 from tests.requirements import requirement
@@ -235,6 +235,75 @@ async def test_every_operation_asks_for_its_own_scope(harness, auth, idp, upstre
     refused(await lost.call("fail"), "fail")
     assert len(upstream.calls()) <= 1
     assert (await owner.legacy("tasks/get", {"taskId": task_id})).result["status"] == "working"
+
+
+YES = {"action": "accept", "content": {"approve": True}}
+CAN = {**TASKS, "elicitation": {"form": {}}}
+
+
+class TestApproval:
+    """Whoever agrees to a call is who may make it, at the time of the answer."""
+
+    @pytest.fixture
+    async def gateway(self, harness, auth):
+        rule = {"approval": {"message": "Really?"}}
+        tools = [
+            {"match": "echo", "operation": rule},
+            {"match": "plain", "task_support": "forbidden", "operation": rule},
+        ]
+        return await harness.start({**SCOPED, "tools": tools}, auth=auth, public_url=PUBLIC)
+
+    async def begun(self, client):
+        task_id = (await client.call("echo", capabilities=CAN)).result["taskId"]
+        await self.until(client, task_id, "input_required")
+        return task_id
+
+    async def until(self, client, task_id, status):
+        async def look():
+            return (await client.modern("tasks/get", {"taskId": task_id})).result
+
+        return await eventually(look, lambda task: task["status"] == status)
+
+    async def update(self, client, task_id):
+        params = {"taskId": task_id, "inputResponses": {"approval": YES}}
+        return await client.modern("tasks/update", params)
+
+    @requirement("OWN-APPROVE", "T25-SEC-2")
+    async def test_needs_the_scope_of_the_call_anew(self, gateway, idp, upstream):
+        owner = as_(gateway, idp.token(scope="run look"))
+        task_id = await self.begun(owner)
+        refused = await self.update(as_(gateway, idp.token(scope="look")), task_id)
+        assert (refused.status, refused.error["data"]["requiredScopes"]) == (403, ["run"])
+        reader = await with_session(gateway, idp.token(scope="look"))
+        answered = {"jsonrpc": "2.0", "id": f"{task_id}:approval:x", "result": YES}
+        told = await reader.post(answered, reader.session)
+        assert (told.status, told.error["data"]["requiredScopes"]) == (403, ["run"])
+        await self.until(owner, task_id, "input_required")
+        assert upstream.calls() == []
+        assert (await self.update(owner, task_id)).status == 200
+        await self.until(owner, task_id, "completed")
+
+    @requirement("OWN-APPROVE", "T25-SEC-2")
+    async def test_needs_the_scope_in_a_request_that_is_sent_again(self, gateway, idp, upstream):
+        owner, reader = (as_(gateway, idp.token(scope=scope)) for scope in ("run look", "look"))
+        asked = (await owner.call("plain", capabilities=CAN)).result
+        params = {"name": "plain", "arguments": {}, "requestState": asked["requestState"]}
+        again = {**params, "inputResponses": {"approval": YES}}
+        assert (await reader.modern("tools/call", again, capabilities=CAN)).status == 403
+        assert upstream.calls() == []
+        assert (await owner.modern("tools/call", again, capabilities=CAN)).result["content"]
+
+    @requirement("OWN-APPROVE", "T25-SEC-1")
+    @pytest.mark.parametrize("stranger", ["another subject", "another tenant"])
+    async def test_of_somebody_else_is_none(self, gateway, idp, upstream, stranger):
+        owner = as_(gateway, idp.token(scope="run look"))
+        task_id = await self.begun(owner)
+        thief = await with_session(gateway, STRANGERS[stranger]())
+        assert (await self.update(thief, task_id)).error["code"] == -32602
+        answered = {"jsonrpc": "2.0", "id": f"{task_id}:approval:x", "result": YES}
+        assert (await thief.post(answered, thief.session)).status == 202
+        await self.until(owner, task_id, "input_required")
+        assert upstream.calls() == []
 
 
 @requirement("T25-SEC-2")
