@@ -73,7 +73,7 @@ class Approving:
         deadline_ms = min(now + wanted.timeout_ms, held.operation.deadline_ms)
         params = approval.question(wanted.message, shown)
         question = Question(approval.KEY, approval.METHOD, params, now, deadline_ms)
-        await self._holder.finish(held, engine.Ask(question), b"", give_back=True)
+        await self._holder.finish(held, engine.Ask(question), b"")
 
     async def _preview(
         self, held: Held, upstream: Upstream, tool: str, opening: Callable[[], Awaitable[Link]]

@@ -8,7 +8,7 @@ from gateway.core import engine
 from gateway.core.model import Approval, Inquiry, OperationState, OutcomeKind, Owner, Question
 from gateway.store.codec import switch_record
 from gateway.store.keys import EVERYTHING, scope_of, tenant_digest
-from gateway.store.port import ClaimKind, Created, Creation
+from gateway.store.port import ClaimKind, Created, Creation, Verdict
 from gateway.store.redis import RedisStore, connect
 from tests.contract.test_store import REF, ask, change, claimed, died, sent, work
 from tests.records import ID, OTHER, OWNER
@@ -264,6 +264,22 @@ async def test_work_that_waits_for_an_approval_is_due_once_it_was_answered(store
     assert await redis.zscore(store.keys.watch("reports"), REF.member) == question.deadline_ms
     await change(store, engine.Respond({"approval": "{}"}))
     assert (await claimed(store, process="p2")).kind is ClaimKind.START
+
+
+@requirement("OWN-APPROVE")
+async def test_a_holder_that_approves_goes_on_and_whoever_follows_finds_it_approved(store, redis):
+    made = work(store)
+    await store.create(replace(made, operation=replace(made.operation, approval=Approval("really?", 5_000))))
+    fence = (await claimed(store)).pair.fence
+    await change(store, engine.Approve(), fence=fence, keep=True)
+    assert await redis.hget(store.keys.operation(REF), "hd") == b"p1"
+    assert await redis.zcard(store.keys.running("reports")) == 1
+    assert await store.claim(ask(store, process="p2")) == []
+    await died(store, redis)
+    assert await store.claim(ask(store, process="p2", slots=0)) == []
+    claim = await claimed(store, process="p2")
+    assert (claim.kind, claim.pair.operation.approved) == (ClaimKind.START, True)
+    assert await change(store, engine.Send(), fence=fence) is Verdict.FENCED
 
 
 @requirement("OWN-FENCE")
