@@ -43,6 +43,13 @@ reports/charge: policies/example.toml: [[tools]] match = "charge"
   max_concurrent_upstream = 50
   max_arguments_bytes = 262144
   max_result_bytes = 67108864
+  operation.idempotency_key = "argument:/key"
+  operation.derived_window_s = 300
+  operation.missing_key = "refuse"
+  operation.intended_effect = "charge {arguments.amount}"
+  operation.approval.message = "Charge {arguments.amount}?"
+  operation.approval.preview_tool = "preview_charge"
+  operation.approval.timeout_s = 240
 """
 
 
@@ -161,13 +168,15 @@ def test_explain_shows_the_domain_side_of_a_tool(capsys, folder):
     with (folder / "policies" / "example.toml").open("a") as file:
         file.write(
             """
+[[tools]]
+match = "refund"
 [tools.operation]
 idempotency_key = "argument:/id"
 intended_effect = "charge {arguments.id}, caf\u00e9"
 reconcile = { tool = "build_x", arguments = { id = "{arguments.id}" }, outcome = "result:/s", succeeded = ["yes"] }
 """
         )
-    status, out, _ = run(capsys, *explain("reports", "charge"))
+    status, out, _ = run(capsys, *explain("reports", "refund"))
     assert status == 0
     assert [line for line in out.splitlines() if line.startswith("  operation")] == [
         '  operation.idempotency_key = "argument:/id"',
