@@ -264,10 +264,12 @@ def _respond(task: Task | None, operation: Operation, command: Respond, now: int
     live = alive(task)
     if live is None:
         return TERMINAL
-    planned = operation.state is OperationState.PLANNED
+    approves = operation.state is OperationState.PLANNED and not operation.approved
     questions = tuple(
         replace(question, answer=command.answers[question.key])
-        if question.answer is None and question.key in command.answers and not (planned and now >= question.deadline_ms)
+        if question.answer is None
+        and question.key in command.answers
+        and not (approves and now >= question.deadline_ms)
         else question
         for question in live.questions
     )
@@ -275,7 +277,7 @@ def _respond(task: Task | None, operation: Operation, command: Respond, now: int
         return Refused(Refusal.NOTHING_NEW)
     open_ones = any(question.answer is None for question in questions)
     event = TaskEvent.ASK if open_ones else TaskEvent.RESUME
-    if planned and not open_ones:
+    if approves and not open_ones:
         # Its place changes: it is due again. An approval that comes too late is none.
         return Applied(step(live, event, now, questions=questions, status_message=""), touch(operation, now))
     return Applied(step(live, event, now, questions=questions), operation)

@@ -34,7 +34,7 @@ def place(
     """The placement of a pair that was changed at `now`. What is in flight and given back is looked at at once."""
     in_flight = operation.state in IN_FLIGHT
     planned = operation.state is OperationState.PLANNED
-    asked_until = _asked_until(task) if planned else None
+    asked_until = None if operation.approved else _asked_until(task)
     look = now if give_back else now + lease_ms
     return Placement(
         operation_expiry=operation_expiry(task, operation, now, retention_ms),
@@ -46,7 +46,7 @@ def place(
 
 
 def _asked_until(task: Task | None) -> int | None:
-    """Until when the requestor may answer what is asked before anything is sent; None if nothing is."""
+    """Until when the requestor may agree to what is planned; None if it is not asked that."""
     if task is None or task.state is not TaskState.INPUT_REQUIRED:
         return None
     return min(question.deadline_ms for question in task.questions if question.answer is None)

@@ -282,6 +282,19 @@ async def test_a_holder_that_approves_goes_on_and_whoever_follows_finds_it_appro
     assert await change(store, engine.Send(), fence=fence) is Verdict.FENCED
 
 
+async def test_lost_work_that_may_be_repeated_is_due_whatever_its_upstream_had_asked(store):
+    made = work(store)
+    await store.create(replace(made, operation=replace(made.operation, repeatable=True)))
+    fence = (await claimed(store)).pair.fence
+    await change(store, engine.Send(), fence=fence)
+    question = Question("input-1", "elicitation/create", "{}", store.now(), store.now() + 5_000)
+    await change(store, engine.Ask(question), fence=fence)
+    await change(store, engine.Lose(), fence=fence)
+    assert (await claimed(store, process="p2")).kind is ClaimKind.START
+    await change(store, engine.Respond({"input-1": "{}"}))
+    assert await store.claim(ask(store, process="p3")) == []
+
+
 @requirement("OWN-FENCE")
 async def test_a_store_that_forgot_a_claim_believes_whoever_holds_it(store, redis):
     claim = await sent(store)

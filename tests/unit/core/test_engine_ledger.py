@@ -63,6 +63,12 @@ class TestApproval:
         after = apply(waiting, TO_APPROVE, engine.Respond({"approval": "{}"}), NOW)
         assert (after.task.state, after.operation.version) == (TaskState.WORKING, TO_APPROVE.version + 1)
 
+    @pytest.mark.parametrize("fact", [operation(), replace(TO_APPROVE, approval=Approval("really?", 1_000, NOW))])
+    def test_is_no_matter_of_answers_to_an_upstream_whose_work_begins_again(self, fact):
+        waiting = task(state=TaskState.INPUT_REQUIRED, questions=(replace(QUESTION, key="input-1"),))
+        after = apply(waiting, fact, engine.Respond({"input-1": "{}"}), QUESTION.deadline_ms)
+        assert (after.task.status_message, after.operation) == (waiting.status_message, fact)
+
     def test_is_remembered_and_lets_the_work_be_sent_once(self):
         granted = apply(task(), TO_APPROVE, engine.Approve(), NOW).operation
         assert granted.approval.granted_ms == NOW
