@@ -114,7 +114,7 @@ async def test_is_shown_first_and_sent_once_after_a_yes_on_any_replica(client, h
 
 
 @requirement("OWN-APPROVE")
-@pytest.mark.parametrize("result", [NO, {"action": "decline"}, {"action": "cancel"}])
+@pytest.mark.parametrize("result", [NO, {"action": "cancel"}])
 async def test_a_no_ends_it_with_nothing_sent(client, money, redis, result):
     task_id = await begun(client)
     await update(client, task_id, result)
@@ -216,11 +216,11 @@ async def test_is_asked_before_the_answer_of_a_modern_call_that_waits(harness, m
 
 
 @requirement("OWN-APPROVE")
-@pytest.mark.parametrize("capabilities", [TASKS, {**TASKS, "elicitation": {"url": {}}}, {}])
-async def test_a_client_that_cannot_be_asked_is_refused_before_anything_is_begun(client, money, redis, capabilities):
-    refused = await client.call("charge", ARGUMENTS, capabilities=capabilities)
-    assert (refused.status, refused.error["code"]) == (400, -32021)
-    assert refused.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
+async def test_a_client_that_cannot_be_asked_is_refused_before_anything_is_begun(client, money, redis):
+    for capabilities in (TASKS, {**TASKS, "elicitation": {"url": {}}}, {}):
+        refused = await client.call("charge", ARGUMENTS, capabilities=capabilities)
+        assert (refused.status, refused.error["code"]) == (400, -32021)
+        assert refused.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
     await client.initialize(capabilities={"sampling": {}})
     for task in ({"task": {"ttl": 1000}}, {}):
         legacy = await client.legacy_call("charge", ARGUMENTS, **task)
@@ -238,6 +238,21 @@ async def test_a_client_of_the_extension_may_be_taken_to_show_forms(harness, mon
     await update(client, task_id)
     assert (await ended(client, task_id))["status"] == "completed"
     assert [call["params"]["name"] for call in money.calls()] == ["charge"]
+
+
+@requirement("OWN-APPROVE")
+async def test_what_the_tool_itself_asks_comes_after_the_approval(harness, money):
+    tool = {"match": "form", "operation": {"approval": {"message": "Really?"}}}
+    client = await harness.start({**POLICY, "tools": [tool]})
+    task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
+    await asked(client, task_id)
+    assert money.calls() == []
+    await update(client, task_id)
+    task = await eventually(lambda: get(client, task_id), lambda task: "input-2" in task.get("inputRequests", {}))
+    assert (list(task["inputRequests"]), "statusMessage" in task) == (["input-2"], False)
+    params = {"taskId": task_id, "inputResponses": {"input-2": {"action": "decline"}}}
+    await client.modern("tasks/update", params, capabilities=EXTENSION)
+    assert (await ended(client, task_id))["status"] == "completed"
 
 
 class TestPreview:

@@ -32,6 +32,8 @@ POLICY = {
         {"match": "both", "input_phase": "before"},
         {"match": "job", "observe_min_ms": 10},
         {"match": "ask_then_wait", "input_timeout_s": 1},
+        {"match": "shown", "effect": "read_only"},
+        {"match": "approved", "operation": {"approval": {"message": "Do it?", "preview_tool": "shown"}}},
     ],
 }
 
@@ -147,6 +149,16 @@ class TestModernClient:
         done = await status_of(site.client, task_id, "completed")
         assert heard(done["result"]) == {"who": ANN}
         assert [call["params"].get("requestState") for call in sent(site)] == [None, "s", "ss"]
+
+    @requirement("OWN-APPROVE")
+    async def test_what_is_to_be_approved_is_shown_by_the_server_and_sent_after_a_yes(self, site):
+        task_id = await created(site.client, "approved", {"a": 1})
+        asked = (await status_of(site.client, task_id, "input_required"))["inputRequests"]
+        assert asked["approval"]["params"]["message"] == 'Do it? Preview: {"a": 1}'
+        params = {"taskId": task_id, "inputResponses": {"approval": {"action": "accept", "content": {"approve": True}}}}
+        await site.client.modern("tasks/update", params, capabilities=EXTENSION)
+        assert heard((await status_of(site.client, task_id, "completed"))["result"]) == {"a": 1}
+        assert [call["params"]["name"] for call in sent(site)] == ["shown", "approved"]
 
     async def test_questions_may_come_before_the_task(self, site):
         found = (await site.client.call("both", capabilities=EXTENSION)).result
