@@ -4,11 +4,10 @@ The question waits in the record, held by nobody; its answer makes the work due 
 twice and nothing is sent twice: each step is a commit under a fence, and the next one reads what it says.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
+from gateway.aside import answered
 from gateway.core import engine
 from gateway.core.model import OutcomeKind, Question
 from gateway.holder import Held, Holder
@@ -17,7 +16,6 @@ from gateway.telemetry import Telemetry
 from gateway.upstream.port import Call, Link, NotSent, OutcomeUnknown, Upstream
 from gateway.wire import approval, work
 from gateway.wire.errors import Reject
-from gateway.wire.jsonrpc import Response
 
 _PREVIEW_S: Final = 30.0
 _PREVIEW_BYTES: Final = 262_144
@@ -92,8 +90,7 @@ class Approving:
         call = Call(upstream.next_id(), "tools/call", params, _PREVIEW_BYTES)
         left_s = (held.operation.deadline_ms - self._holder.store.now()) / 1000
         try:
-            with upstream.holding(link):
-                response = await _within(upstream, link, call, max(0, min(_PREVIEW_S, left_s)))
+            response = await answered(upstream, link, call, max(0, min(_PREVIEW_S, left_s)))
         except OutcomeUnknown as error:
             return self._unseen(held, error.reason, str(error))
         if response is None:
@@ -109,18 +106,3 @@ class Approving:
         """The refusal that the task gets; what the tool itself said is for the requestor only."""
         self._telemetry.upstream_failed(upstream=held.ref.owner.upstream, reason=reason, message=why)
         return Reject(reason, f"{_UNSEEN}: {why}", {"preview": shown} if shown else {})
-
-
-async def _within(upstream: Upstream, link: Link, call: Call, timeout_s: float) -> Response | None:
-    """The answer, or None when the time is over. Raises NotSent, OutcomeUnknown."""
-    performing = asyncio.ensure_future(upstream.perform(link, call))
-    try:
-        await asyncio.wait({performing}, timeout=timeout_s)
-        if performing.done():
-            return performing.result()
-        await upstream.cancel(link, call)
-        return None
-    finally:
-        performing.cancel()
-        with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
-            await performing

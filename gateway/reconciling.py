@@ -6,12 +6,12 @@ that waited for it ends with an error that tells it.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from msgspec import Raw
 
+from gateway.aside import answered
 from gateway.core import engine
 from gateway.core.model import Inquiry, Learnt, OutcomeKind
 from gateway.holder import Held, Holder
@@ -179,15 +179,7 @@ async def _asked(upstream: Upstream, held: Held, inquiry: Inquiry, max_bytes: in
         raise late from None
     params: Members = {"name": Raw(write(inquiry.tool)), "arguments": Raw(inquiry.arguments.encode())}
     call = Call(upstream.next_id(), "tools/call", params, max_bytes)
-    with upstream.holding(link):
-        performing = asyncio.ensure_future(upstream.perform(link, call))
-        try:
-            await asyncio.wait({performing}, timeout=_LONGEST_S)
-            if performing.done():
-                return performing.result()
-            await upstream.cancel(link, call)
-            raise late
-        finally:
-            performing.cancel()
-            with suppress(asyncio.CancelledError, NotSent, OutcomeUnknown):
-                await performing
+    response = await answered(upstream, link, call, _LONGEST_S)
+    if response is None:
+        raise late
+    return response
