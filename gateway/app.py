@@ -53,8 +53,19 @@ _ANONYMOUS_TTL_MS = 3_600_000
 class Gateway:
     """One process. `address` and `admin_address` are known once it has started."""
 
-    def __init__(self, loaded: Loaded, base: Path, telemetry: Telemetry, front: Front | None = None) -> None:
-        """`base` is what relative paths of the configuration are relative to. Without a `front` it is HTTP."""
+    def __init__(
+        self,
+        loaded: Loaded,
+        base: Path,
+        telemetry: Telemetry,
+        front: Front | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`base` is what relative paths of the configuration are relative to. Without a `front` it is HTTP.
+
+        `jitter` (0 to 1) spreads what many processes would do together.
+        """
+        self._jitter = jitter
         self._loaded = loaded
         self._base = base
         self._telemetry = telemetry
@@ -98,7 +109,7 @@ class Gateway:
             telemetry,
             ttl_cap_ms=None if authenticator.tells_apart else _ANONYMOUS_TTL_MS,
             new_id=new_id,
-            jitter=random.random,
+            jitter=self._jitter,
             nudge=runner.nudge,
         )
         forwarding = Forwarding(streams, wake, background, telemetry, new_id)
@@ -254,7 +265,7 @@ class Gateway:
             takeover_grace_s=config.runner.takeover_grace_s,
             cancel_grace_s=config.runner.cancel_grace_s,
         )
-        return Runner(store, streams, sites, limits, new_id(), self._telemetry, wake, random.random)
+        return Runner(store, streams, sites, limits, new_id(), self._telemetry, wake, self._jitter)
 
 
 def new_id() -> str:

@@ -1,9 +1,12 @@
 """Real store servers for tests, and the search for keys that would live for ever."""
 
 import json
+import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -55,6 +58,15 @@ class Server:
             wait_until(lambda: _answers(client), 10)
         finally:
             client.close()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The server hangs: connections stand and nothing is answered. What was asked meanwhile is done afterwards."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
 
 def _answers(client: "SyncRedis") -> bool:

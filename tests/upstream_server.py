@@ -172,7 +172,7 @@ class UpstreamServer:
         response = await stream(request)
         await event(response, {"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": {}})
         await event(response, {"jsonrpc": "2.0", "id": "q2", "method": "ping"})
-        await self.until(lambda: len([heard for heard in self.seen if "method" not in heard]) == 2)
+        await self.until(lambda: len([heard for heard in self.seen if "method" not in heard]) == 2 or self.closing)
         heard = [heard for heard in self.seen if "method" not in heard]
         content = [{"type": "text", "text": json.dumps(heard)}]
         await event(response, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": content}})

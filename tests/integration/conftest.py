@@ -28,6 +28,11 @@ POLICY = {
 }
 
 
+def soon() -> float:
+    """The jitter of all gateways here: what is tried again is tried again soon, and as soon each time."""
+    return 0.1
+
+
 @pytest.fixture
 async def upstream() -> AsyncIterator[UpstreamServer]:
     async with UpstreamServer() as running:
@@ -49,6 +54,7 @@ class Harness:
         self.http = http
         self.log = io.StringIO()
         self.gateways: list[Gateway] = []
+        self.clients: list[Client] = []
 
     async def start(
         self,
@@ -60,6 +66,7 @@ class Harness:
         public_url: str | None = None,
         era: str = "auto",
         transport: str = "streamable-http",
+        store_s: float = 2,
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
@@ -69,15 +76,16 @@ class Harness:
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),
             admin=Admin(listen="127.0.0.1:0"),
-            store=Store(url=self.store_url, timeout_s=2),
+            store=Store(url=self.store_url, timeout_s=store_s),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),
             upstreams=upstreams,
         )
         sites = [Site(one, Policy(file, "test")) for one in upstreams]
-        gateway = Gateway(Loaded(config, sites), Path(), Telemetry(self.log))
+        gateway = Gateway(Loaded(config, sites), Path(), Telemetry(self.log), jitter=soon)
         await gateway.start()
         self.gateways.append(gateway)
-        return Client(self.http, f"{gateway.address}/mcp")
+        self.clients.append(Client(self.http, f"{gateway.address}/mcp"))
+        return self.clients[-1]
 
     async def forget_upstream_sessions(self) -> None:
         """As if the sessions at the upstream had not been opened yet."""

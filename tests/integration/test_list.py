@@ -114,7 +114,7 @@ async def finished(client):
 
 @requirement("TX-NOT-4")
 async def test_a_subscription_ends_with_the_token(gateway, idp):
-    client = as_(gateway, idp.token(exp=int(time.time()) + 2))
+    client = as_(gateway, idp.token(exp=time.time() + 1))
     task_id = (await client.call("gate", {"name": "a"})).result["taskId"]
     body, headers = client.modern_request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
     async with opened(client, body, {**headers, "Authorization": f"Bearer {client.token}"}) as stream:
@@ -125,7 +125,7 @@ async def test_a_subscription_ends_with_the_token(gateway, idp):
 @requirement("T25-SEC-2")
 @pytest.mark.parametrize("of_task", [False, True])
 async def test_a_stream_of_a_session_ends_with_the_token_and_is_had_again_with_a_fresh_one(gateway, idp, of_task):
-    client = await with_session(gateway, idp.token(exp=int(time.time()) + 2))
+    client = await with_session(gateway, idp.token(exp=time.time() + 1))
     task_id = await client.task("gate", {"name": "a"})
     async with result_of(client, task_id) if of_task else session_stream(client) as stream:
         assert b"retry: " in await stream.end()

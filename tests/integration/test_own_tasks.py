@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from contextlib import ExitStack
 
 import pytest
 
@@ -56,17 +57,17 @@ async def client(harness: Harness):
 
 async def begin(harness, rules=OWN, **runner):
     made = Recording(await harness.start(rules, **runner))
+    harness.clients.append(made)
     await made.initialize(capabilities=CAN)
     return made
 
 
 @pytest.fixture(autouse=True)
-async def no_id_of_theirs_leaves(harness, upstream, request):
+async def no_id_of_theirs_leaves(harness, upstream):
     """Whatever a test does: no byte of a client and no line of the log holds an id of the upstream."""
     yield
     said = harness.log.getvalue().encode()
-    for value in request.node.funcargs.values():
-        said += value.bytes if isinstance(value, Recording) else b""
+    said += b"".join(client.bytes for client in harness.clients if isinstance(client, Recording))
     assert UUID.findall(said) == []
 
 
@@ -463,7 +464,10 @@ class TestPollingFaults:
         assert len(upstream.asked("tasks/result")) == 1
 
     @requirement("BR-3")
-    async def test_a_task_that_is_forgotten_with_its_result_handed_out_has_that_result(self, client, upstream):
+    async def test_a_task_that_is_forgotten_with_its_result_handed_out_has_that_result(
+        self, client, upstream, monkeypatch
+    ):
+        monkeypatch.setattr("gateway.watching._SETTLE_S", 0.2)
         task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
         upstream.faults["tasks/get"] = []
         await asked(client, task_id)
@@ -734,11 +738,13 @@ class TestSuccession:
         assert (await operations(redis))[0]["state"] == "accepted"
 
     @requirement("BR-3", "OWN-AWAY")
-    async def test_the_work_is_followed_while_the_store_is_away(self, client, upstream, redis):
+    async def test_the_work_is_followed_while_the_store_is_away(self, harness, server, upstream, redis):
+        client = await begin(harness, store_s=0.5)
         task_id = await client.task("must", {"name": "a"})
         await operation(redis)
-        await redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
-        upstream.open("a")
+        with server.away():
+            upstream.open("a")
+            assert (await client.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
         told = await eventually(
             lambda: client.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
         )
@@ -746,15 +752,19 @@ class TestSuccession:
         assert len(upstream.calls()) == 1
 
     @requirement("BR-3", "OWN-AWAY", "OWN-ONCE")
-    async def test_a_task_that_was_made_while_the_store_was_away_is_written_down_later(self, client, upstream, redis):
+    async def test_a_task_that_was_made_while_the_store_was_away_is_written_down_later(self, harness, server, upstream):
+        client, away = await begin(harness, store_s=0.5), ExitStack()
+
         async def made(request, message):
-            await redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+            away.enter_context(server.away())
             return upstream._made(request, message)
 
         upstream.faults["tools/call"] = [made]
-        task_id = await client.task("must", {"name": "a"})
-        await upstream.until(lambda: upstream.tasks)
-        upstream.open("a")
+        with away:
+            task_id = await client.task("must", {"name": "a"})
+            await upstream.until(lambda: upstream.tasks)
+            upstream.open("a")
+            assert (await client.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
         told = await eventually(
             lambda: client.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
         )

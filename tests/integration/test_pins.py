@@ -6,13 +6,14 @@ import pytest
 
 from gateway.core.model import Owner
 from gateway.pinning import StoredPins
-from gateway.store.redis import RedisStore
+from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.upstream.exchange import Connections
 from gateway.upstream.http import HttpUpstream
 from gateway.upstream.port import Call
 from tests.full_server import FullServer
 from tests.requirements import requirement
+from tests.stores import PREFIX
 
 OWNER = Owner("i", "s", "t", "u")
 CLIENT, OTHER = "c" * 32, "d" * 32
@@ -121,10 +122,12 @@ async def test_of_two_that_are_opened_at_once_one_counts_and_the_other_ends(repl
     await upstream.until(lambda: upstream.sessions == {links[0].session_id})
 
 
-async def test_is_not_begun_while_the_store_is_away(replicas, upstream, redis):
-    first, _ = replicas
-    await redis.execute_command("CLIENT", "PAUSE", 6000, "ALL")
-    with pytest.raises(Exception, match="cannot reach its store") as refused:
-        await first.open()
-    await redis.execute_command("CLIENT", "UNPAUSE")
+async def test_is_not_begun_while_the_store_is_away(upstream, server, redis):
+    store = RedisStore(connect(server.url, 0.2), PREFIX, timeout_s=0.2, lease_ms=1000, session_idle_ms=1000)
+    await store.check()
+    replica = Replica(upstream, store)
+    with server.away(), pytest.raises(Exception, match="cannot reach its store") as refused:
+        await replica.open()
+    await replica.pool.close()
+    await store.close()
     assert (refused.value.reason, refused.value.busy, upstream.sessions) == ("store_away", True, set())

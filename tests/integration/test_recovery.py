@@ -10,6 +10,7 @@ from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
 from tests.sse_client import opened, session_stream
 
+AWAY_AFTER_S = 0.5
 RETRY = {**POLICY, "defaults": {**POLICY["defaults"], "effect": "read_only", "on_lost": "retry"}}
 
 
@@ -86,14 +87,20 @@ class TestLostHolder:
 
 
 class TestStoreAway:
+    @pytest.fixture
+    async def client(self, monkeypatch, harness):
+        """Of a gateway that is soon sure that its store does not answer, and stops soon."""
+        monkeypatch.setattr(app, "LAST_WORDS_S", 0.05)  # for a look whether a record was created after all
+        return await harness.start(store_s=AWAY_AFTER_S)
+
     @requirement("OWN-AWAY")
     async def test_starts_are_refused_and_nothing_is_sent(self, client, server, redis, upstream):
         await client.initialize()
         await client.legacy("tools/list")
-        await redis.execute_command("CLIENT", "PAUSE", 3500, "ALL")
-        refused = await asyncio.gather(
-            client.call("echo"), client.legacy("tasks/get", {"taskId": "x" * 32}), client.legacy_call("plain")
-        )
+        with server.away():
+            refused = await asyncio.gather(
+                client.call("echo"), client.legacy("tasks/get", {"taskId": "x" * 32}), client.legacy_call("plain")
+            )
         for answer in refused:
             assert (answer.status, answer.error["code"]) == (200, 50303)
             assert answer.error["data"] == {"reason": "store_away", "retryable": True}
@@ -107,12 +114,13 @@ class TestStoreAway:
         assert len(upstream.calls("echo")) == 1
 
     @requirement("OWN-AWAY")
-    async def test_an_answer_that_comes_while_the_store_is_away_is_written_later(self, client, redis, upstream):
+    async def test_an_answer_that_comes_while_the_store_is_away_is_written_later(self, client, server, upstream):
         await client.initialize()
         task_id = await client.task("gate", {"name": "a"})
         await upstream.until(lambda: upstream.calls("gate"))
-        await redis.execute_command("CLIENT", "PAUSE", 3500, "ALL")
-        upstream.open("a")
+        with server.away():
+            upstream.open("a")
+            assert (await client.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
         answer = await eventually(
             lambda: client.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
         )
@@ -122,16 +130,16 @@ class TestStoreAway:
     @requirement("OWN-AWAY")
     @pytest.mark.parametrize(("settings", "capabilities"), [({"inline_ms": 300}, None), ({"sync_timeout_s": 1}, {})])
     async def test_work_that_went_on_out_of_sight_is_not_called_a_refused_start(
-        self, harness, redis, upstream, settings, capabilities
+        self, harness, server, upstream, settings, capabilities
     ):
-        client = await harness.start({**POLICY, "defaults": {**POLICY["defaults"], **settings}})
+        rules = {**POLICY, "defaults": {**POLICY["defaults"], **settings}}
+        client = await harness.start(rules, store_s=AWAY_AFTER_S)
         calling = asyncio.create_task(client.call("gate", {"name": "a"}, capabilities=capabilities))
         await upstream.until(lambda: upstream.calls("gate"))
-        await redis.execute_command("CLIENT", "PAUSE", 4000, "ALL")
-        told = (await calling).error
+        with server.away():
+            told = (await calling).error
         assert (told["code"], told["data"]["operation"]["outcome"]) == (50305, "unknown")
         assert not told["data"]["retryable"]
-        await eventually(lambda: no_hang(redis))
 
     @requirement("OWN-WAKE")
     async def test_a_lost_subscription_costs_time_and_nothing_else(self, client, redis, upstream):
@@ -144,7 +152,7 @@ class TestStoreAway:
         assert (await waiting).result["content"][0]["text"] == "through a"
 
     @requirement("OWN-HEALTH")
-    async def test_health_speaks_of_the_process_and_readiness_of_the_store(self, client, harness, redis):
+    async def test_health_speaks_of_the_process_and_readiness_of_the_store(self, client, harness, server):
         admin = harness.gateways[0].admin_address
 
         async def status(path):
@@ -152,8 +160,8 @@ class TestStoreAway:
                 return response.status
 
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 200]
-        await redis.execute_command("CLIENT", "PAUSE", 3300, "ALL")
-        assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 503]
+        with server.away():
+            assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 503]
         await eventually(lambda: status("/readyz"), lambda code: code == 200)
 
 
@@ -287,10 +295,6 @@ async def test_a_record_of_a_later_release_is_refused_by_name_and_others_go_on(c
     assert (refused.status, refused.error["code"]) == (200, -32603)
     other = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
     assert other.result["content"][0]["text"] == "{}"
-
-
-async def no_hang(redis):
-    return await redis.ping()
 
 
 async def no_active(redis):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import ExitStack
 
 import pytest
 
@@ -37,22 +38,24 @@ async def test_the_record_says_sent_when_the_call_arrives(session, upstream, red
 
 
 @requirement("OWN-SENT", "OWN-AWAY")
-async def test_nothing_is_sent_while_sent_cannot_be_written(session, upstream, redis, harness):
-    greet = upstream._initialize
+async def test_nothing_is_sent_while_sent_cannot_be_written(harness, upstream, server):
+    session, greet, away = await harness.start(store_s=0.5), upstream._initialize, ExitStack()
+    await session.initialize()
+    hanging = asyncio.Event()
 
-    paused = asyncio.Event()
-
-    async def away(message):
+    async def hang(message):
         upstream._initialize = greet
-        await redis.execute_command("CLIENT", "PAUSE", 2500, "ALL")
-        paused.set()
+        away.enter_context(server.away())
+        hanging.set()
         return await greet(message)
 
-    upstream._initialize = away
+    upstream._initialize = hang
     await harness.forget_upstream_sessions()
-    task_id = await session.task("echo")
-    await paused.wait()
-    assert upstream.calls() == []
+    with away:
+        task_id = await session.task("echo")
+        await hanging.wait()
+        assert (await session.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
+        assert upstream.calls() == []
     found = await eventually(
         lambda: session.legacy("tasks/result", {"taskId": task_id}), lambda told: "result" in told.messages[-1]
     )

@@ -11,7 +11,7 @@ from gateway.config.models import Admin, Config, Runner, Server, Store, Upstream
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
 from tests.client import TASKS, Client
-from tests.integration.conftest import POLICY, eventually
+from tests.integration.conftest import POLICY, eventually, soon
 from tests.requirements import requirement
 from tests.sse_client import result_of
 from tests.sse_server import SseServer
@@ -44,7 +44,7 @@ async def start(request, redis, server, sse, tmp_path, http):
             runner=Runner(lease_s=1, takeover_grace_s=0.2, cancel_grace_s=0.3),
             upstreams=(upstream,),
         )
-        gateway = Gateway(Loaded(config, [Site(upstream, Policy(file, "test"))]), tmp_path, log.telemetry)
+        gateway = Gateway(Loaded(config, [Site(upstream, Policy(file, "test"))]), tmp_path, log.telemetry, jitter=soon)
         await gateway.start()
         gateways.append(gateway)
         run.stop, run.log = gateway.stop, log

@@ -14,7 +14,7 @@ from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
 from tests.client import TASKS, Client
 from tests.e2e.processes import alive
-from tests.integration.conftest import POLICY, eventually
+from tests.integration.conftest import POLICY, eventually, soon
 from tests.requirements import requirement
 from tests.stdio_server import ALICE, BOB, SERVER, Stdio
 from tests.unit.upstream.conftest import Log
@@ -47,7 +47,7 @@ class StdioSite:
             upstreams=(upstream,),
         )
         loaded = Loaded(config, [Site(upstream, Policy(PolicyFile.model_validate(policy), "test"))])
-        self.gateway = Gateway(loaded, self.stdio.folder, self.log.telemetry)
+        self.gateway = Gateway(loaded, self.stdio.folder, self.log.telemetry, jitter=soon)
         await self.gateway.start()
         return Client(self.http, f"{self.gateway.address}/mcp")
 
@@ -261,7 +261,7 @@ class TestTasksOfTheirOwn:
 
     @requirement("OWN-EXIT")
     async def test_end_with_their_process(self, site):
-        client = await site.start("tasks", observe_min_ms=10)
+        client = await site.start("tasks", observe_min_ms=10, observe_max_ms=100)
         task_id = (await client.call("job", {"name": "a"}, capabilities=CAN)).result["taskId"]
         await site.stdio.until(lambda: "tasks/get" in site.stdio.methods())
         os.kill(site.log.pids()[0], signal.SIGKILL)
