@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from redis.asyncio import Redis
 
 from gateway.store.embedded import find_server
@@ -21,6 +21,12 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("steady")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Properties are not traced: that takes as long as they do, and lines are for the tests that name an example."""
+    if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+        item.add_marker(pytest.mark.no_cover)
 
 
 def servers() -> dict[str, str]:
@@ -94,8 +100,9 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_processes_left() -> Iterator[None]:
-    """No test leaves an embedded store running."""
+def _no_processes_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves an embedded store running. Those of other workers and other runs are theirs."""
     yield
-    left = subprocess.run(["pgrep", "-f", "mcp-task-gateway-.*pytest"], capture_output=True, text=True, check=False)
+    ours = f"mcp-task-gateway-.*{tmp_path_factory.getbasetemp()}/"
+    left = subprocess.run(["pgrep", "-f", ours], capture_output=True, text=True, check=False)
     assert left.stdout == ""

@@ -5,6 +5,7 @@ engine: it knows what a requestor may see and how often work may be sent, and no
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -333,6 +334,7 @@ def shown(promise: Task) -> str:
 
 
 @requirement("T25-ST-1", "OWN-ONCE", "OWN-FENCE", "OWN-CAS", "OWN-LEAK", "BR-3")
+@pytest.mark.no_cover  # as all properties: tests/conftest.py
 def test_the_store_agrees_with_the_model(server):
     StoreMachine.server = server
     run_state_machine_as_test(

@@ -11,6 +11,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.config.load import Loaded, Site
 from gateway.config.models import Admin, Auth, Config, Runner, Server, Store, Upstream
+from gateway.edge import streams
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
 from gateway.telemetry import Telemetry
@@ -93,6 +94,12 @@ class Harness:
             pool = gateway.upstreams["reports"]._legacy
             for link in pool._links:
                 await pool._lost(link)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of whole bodies: what is answered at once is no stream, also where the machine takes a while for it."""
+    monkeypatch.setattr(streams, "_FIRST_S", 10)
 
 
 @pytest.fixture

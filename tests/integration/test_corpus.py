@@ -198,6 +198,7 @@ class TestRefused:
 
 
 @requirement("OWN-BYTES")
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("written_id", [b"9007199254740993", b'"\\u00e9"', b'""', b"-1", b'"' + b"x" * 250 + b'"'])
 async def test_ids_come_back_as_they_were_written(client, upstream, written_id):
     upstream.results["made/up"] = b'{"x":1.0}'
@@ -208,6 +209,7 @@ async def test_ids_come_back_as_they_were_written(client, upstream, written_id):
 
 
 @requirement("OWN-BYTES")
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("params", [b"", b',"params":{}'])
 async def test_absent_and_empty_parameters_are_the_same(client, upstream, params):
     upstream.results["prompts/list"] = b"{}"

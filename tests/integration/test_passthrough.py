@@ -143,6 +143,7 @@ class TestSessions:
 
 class TestRequests:
     @requirement("BR-5")
+    @pytest.mark.usefixtures("patient")
     @pytest.mark.parametrize(
         "method", ["prompts/get", "resources/read", "resources/subscribe", "completion/complete", "made/up"]
     )
@@ -152,6 +153,7 @@ class TestRequests:
         assert told.body == b'{"jsonrpc":"2.0","id":1,"result":{"x":1.0,"a":[ ],"_meta":{"k":1e2}}}'
         assert upstream.methods(method)[0]["params"] == {"uri": "a:b", "name": "n", "more": {"n": 1}}
 
+    @pytest.mark.usefixtures("patient")
     @pytest.mark.parametrize("code", [-32602, -32002, -32042, 7])
     async def test_pass_with_their_errors(self, session, client, upstream, code):
         upstream.errors["prompts/get"] = b'{"code":%d,"message":"no","data":{"n":1.0},"x":[ ]}' % code

@@ -39,18 +39,17 @@ async def test_the_record_says_sent_when_the_call_arrives(session, upstream, red
 
 @requirement("OWN-SENT", "OWN-AWAY")
 async def test_nothing_is_sent_while_sent_cannot_be_written(harness, upstream, server):
-    session, greet, away = await harness.start(store_s=0.5), upstream._initialize, ExitStack()
+    session, hanging, away = await harness.start(store_s=0.5), asyncio.Event(), ExitStack()
     await session.initialize()
-    hanging = asyncio.Event()
+    holder = harness.gateways[0]._runner._holder
+    send = holder.send
 
-    async def hang(message):
-        upstream._initialize = greet
+    async def hang(held):
         away.enter_context(server.away())
         hanging.set()
-        return await greet(message)
+        return await send(held)
 
-    upstream._initialize = hang
-    await harness.forget_upstream_sessions()
+    holder.send = hang
     with away:
         task_id = await session.task("echo")
         await hanging.wait()

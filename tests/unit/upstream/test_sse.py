@@ -514,8 +514,9 @@ class TestSaying:
         assert text_of(await start(upstream, link, "echo")) == "{}"
         assert (len(server.calls()), server.cancelled()) == (1, [])
 
-    async def test_to_a_server_that_does_not_listen_is_bounded(self, over, server):
+    async def test_to_a_server_that_does_not_listen_is_bounded(self, over, server, monkeypatch):
         """A server that asks and asks, and takes no answer, fills nothing."""
+        monkeypatch.setattr("gateway.upstream.stream.TELL_S", 10)  # none is given up meanwhile
         connections = Gated(server.url)
         upstream = over(connections=connections)
         link = await upstream.open(ALICE)

@@ -32,6 +32,7 @@ def nested(**properties):
         (nested(a=nested(b=REGION)), (Mirror(("a", "b"), "Region"),)),
         (nested(**{"x-mcp-header": {"type": "string"}}), ()),
         (nested(a={"type": "string", "default": {"x-mcp-header": "A"}, "enum": [{"x-mcp-header": "B"}]}), ()),
+        ({"$defs": {"a": {}}, "anyOf": [{}], **nested(region=REGION)}, (Mirror(("region",), "Region"),)),
         ([], ()),
         ("x-mcp-header", ()),
     ],
