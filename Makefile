@@ -1,6 +1,10 @@
 # Needs Python 3.11 or newer with its venv module; everything else is installed into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests wait for each other's processes for half of their time: two cores are kept busy by three.
+WORKERS ?= 3
+# Half of what it takes to read the tests is compiling them, and each gateway that a test starts is compiled as well.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check cover mutants lock diagrams setup clean
@@ -15,7 +19,7 @@ demo: .venv/run ## Show a task created, polled and fetched in both dialects
 	@$(BIN)/python examples/local.py demo
 
 test: .venv/dev check ## Set everything up, check and run all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term-missing:skip-covered
 	@$(BIN)/python -m tests.coverage_wall
 
 check: .venv/dev ## Run the linters, the type checker and the import contracts

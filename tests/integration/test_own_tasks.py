@@ -739,7 +739,7 @@ class TestSuccession:
 
     @requirement("BR-3", "OWN-AWAY")
     async def test_the_work_is_followed_while_the_store_is_away(self, harness, server, upstream, redis):
-        client = await begin(harness, store_s=0.5)
+        client = await begin(harness, store_s=1)
         task_id = await client.task("must", {"name": "a"})
         await operation(redis)
         with server.away():
@@ -753,7 +753,7 @@ class TestSuccession:
 
     @requirement("BR-3", "OWN-AWAY", "OWN-ONCE")
     async def test_a_task_that_was_made_while_the_store_was_away_is_written_down_later(self, harness, server, upstream):
-        client, away = await begin(harness, store_s=0.5), ExitStack()
+        client, away = await begin(harness, store_s=1), ExitStack()
 
         async def made(request, message):
             away.enter_context(server.away())

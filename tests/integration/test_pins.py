@@ -123,7 +123,7 @@ async def test_of_two_that_are_opened_at_once_one_counts_and_the_other_ends(repl
 
 
 async def test_is_not_begun_while_the_store_is_away(upstream, server, redis):
-    store = RedisStore(connect(server.url, 0.2), PREFIX, timeout_s=0.2, lease_ms=1000, session_idle_ms=1000)
+    store = RedisStore(connect(server.url, 0.5), PREFIX, timeout_s=0.5, lease_ms=1000, session_idle_ms=1000)
     await store.check()
     replica = Replica(upstream, store)
     with server.away(), pytest.raises(Exception, match="cannot reach its store") as refused:

@@ -10,7 +10,7 @@ from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
 from tests.sse_client import opened, session_stream
 
-AWAY_AFTER_S = 0.5
+AWAY_AFTER_S = 1
 RETRY = {**POLICY, "defaults": {**POLICY["defaults"], "effect": "read_only", "on_lost": "retry"}}
 
 
@@ -88,18 +88,18 @@ class TestLostHolder:
 
 class TestStoreAway:
     @pytest.fixture
-    async def client(self, monkeypatch, harness):
+    async def hasty(self, monkeypatch, harness):
         """Of a gateway that is soon sure that its store does not answer, and stops soon."""
         monkeypatch.setattr(app, "LAST_WORDS_S", 0.05)  # for a look whether a record was created after all
         return await harness.start(store_s=AWAY_AFTER_S)
 
     @requirement("OWN-AWAY")
-    async def test_starts_are_refused_and_nothing_is_sent(self, client, server, redis, upstream):
-        await client.initialize()
-        await client.legacy("tools/list")
+    async def test_starts_are_refused_and_nothing_is_sent(self, hasty, server, redis, upstream):
+        await hasty.initialize()
+        await hasty.legacy("tools/list")
         with server.away():
             refused = await asyncio.gather(
-                client.call("echo"), client.legacy("tasks/get", {"taskId": "x" * 32}), client.legacy_call("plain")
+                hasty.call("echo"), hasty.legacy("tasks/get", {"taskId": "x" * 32}), hasty.legacy_call("plain")
             )
         for answer in refused:
             assert (answer.status, answer.error["code"]) == (200, 50303)
@@ -107,22 +107,22 @@ class TestStoreAway:
         assert upstream.calls() == []
 
         async def look():
-            return (await client.call("echo")).messages[0]
+            return (await hasty.call("echo")).messages[0]
 
         await eventually(look, lambda message: "result" in message)
         await eventually(lambda: no_active(redis), bool)
         assert len(upstream.calls("echo")) == 1
 
     @requirement("OWN-AWAY")
-    async def test_an_answer_that_comes_while_the_store_is_away_is_written_later(self, client, server, upstream):
-        await client.initialize()
-        task_id = await client.task("gate", {"name": "a"})
+    async def test_an_answer_that_comes_while_the_store_is_away_is_written_later(self, hasty, server, upstream):
+        await hasty.initialize()
+        task_id = await hasty.task("gate", {"name": "a"})
         await upstream.until(lambda: upstream.calls("gate"))
         with server.away():
             upstream.open("a")
-            assert (await client.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
+            assert (await hasty.legacy("tasks/result", {"taskId": task_id})).error["code"] == 50303
         answer = await eventually(
-            lambda: client.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
+            lambda: hasty.legacy("tasks/result", {"taskId": task_id}), lambda found: "result" in found.messages[-1]
         )
         assert answer.result["content"][0]["text"] == "through a"
         assert len(upstream.calls("gate")) == 1
@@ -152,11 +152,11 @@ class TestStoreAway:
         assert (await waiting).result["content"][0]["text"] == "through a"
 
     @requirement("OWN-HEALTH")
-    async def test_health_speaks_of_the_process_and_readiness_of_the_store(self, client, harness, server):
+    async def test_health_speaks_of_the_process_and_readiness_of_the_store(self, hasty, harness, server):
         admin = harness.gateways[0].admin_address
 
         async def status(path):
-            async with client.http.get(admin + path) as response:
+            async with hasty.http.get(admin + path) as response:
                 return response.status
 
         assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 200]

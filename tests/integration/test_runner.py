@@ -39,7 +39,7 @@ async def test_the_record_says_sent_when_the_call_arrives(session, upstream, red
 
 @requirement("OWN-SENT", "OWN-AWAY")
 async def test_nothing_is_sent_while_sent_cannot_be_written(harness, upstream, server):
-    session, hanging, away = await harness.start(store_s=0.5), asyncio.Event(), ExitStack()
+    session, hanging, away = await harness.start(store_s=1), asyncio.Event(), ExitStack()
     await session.initialize()
     holder = harness.gateways[0]._runner._holder
     send = holder.send
