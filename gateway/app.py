@@ -15,9 +15,12 @@ from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config
 from gateway.config.models import Upstream as UpstreamConfig
 from gateway.edge.admin import Admin
+from gateway.edge.api import Api
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
+from gateway.edge.guard import Guard
 from gateway.forwarding import Forwarding
 from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
+from gateway.operating import Operating
 from gateway.pending import Background, Patience
 from gateway.performing import Site
 from gateway.pinning import StoredPins
@@ -25,6 +28,7 @@ from gateway.records import Records
 from gateway.runner import Limits, Runner
 from gateway.service import Service
 from gateway.store.embedded import Embedded
+from gateway.store.ledger import LedgerStore
 from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.wake import Wake
@@ -125,7 +129,9 @@ class Gateway:
             new_id,
             lists_tasks=authenticator.tells_apart,
         )
-        await self._open_admin(Admin(store, telemetry, authenticator))
+        policies = {name: endpoint.policy for name, endpoint in endpoints.items()}
+        operating = Operating(records, LedgerStore(store), policies, telemetry, self.drain)
+        await self._open_admin(Admin(store, telemetry, authenticator, Api(operating, self._guard(config), telemetry)))
         self._stack.push_async_callback(wake.close)
         wake.start()
         self._runner = runner
@@ -136,6 +142,18 @@ class Gateway:
         self.address = await self.front.open(served, self._stack)
         telemetry.store_answers()
         telemetry.log.info("started", listen=self.address, admin=self.admin_address, upstreams=list(endpoints))
+
+    def drain(self, on: bool) -> int | None:  # noqa: FBT001  # a callback with one meaning
+        """Takes no new work, or takes it again; how many calls still run here. None once the process stops."""
+        if self._patience is not None or self._runner is None or self._service is None or self._admin is None:
+            return None
+        self._admin.draining = on
+        self._service.takes_work = not on
+        if on:
+            self._runner.pause()
+        else:
+            self._runner.resume()
+        return self._runner.running
 
     def cannot_reload(self) -> None:
         """Says that new policies need a restart."""
@@ -186,6 +204,10 @@ class Gateway:
         address = self.front.admin(self._loaded.config)
         if address is not None:
             self.admin_address = await listen(admin.application(), address, self._telemetry, self._stack)
+
+    def _guard(self, config: Config) -> Guard:
+        token = config.admin.token
+        return Guard(None if token is None else lambda: resolve(token, self._base))
 
     async def _store_url(self, config: Config) -> str:
         url = resolve(config.store.url, self._base)

@@ -76,6 +76,16 @@ class Runner:
         """Takes nothing new from now on; what is held goes on, and so do the leases."""
         self._draining = True
 
+    def resume(self) -> None:
+        """Takes on work again."""
+        self._draining = False
+        self.nudge()
+
+    @property
+    def running(self) -> int:
+        """How many calls this process holds."""
+        return len(self._held)
+
     def start(self) -> None:
         """Begins to claim."""
         loop = asyncio.get_running_loop()

@@ -68,6 +68,8 @@ class Service:
         self._telemetry = telemetry
         self._new_id = new_id
         self._lists_tasks = lists_tasks
+        self.takes_work = True
+        """Whether calls may be begun. Those that were begun go on in any case."""
 
     async def handle(self, endpoint: Endpoint, principal: Principal, inbound: Inbound) -> Reply | Pending:
         """The answer, or what will become one. When the store is away the answer is a refusal, never a guess."""
@@ -167,6 +169,8 @@ class Service:
             case want.Batch():
                 each = partial(self.handle, endpoint, caller.principal)
                 return await self._batches.serve(each, caller.session, caller.version, intent.messages)
+            case want.CallTool() if not self.takes_work and intent.request_state is None:
+                return reply.refusal(intent.id, _draining(), caller.era)
             case want.CallTool():
                 return await self._calls.serve(endpoint, caller, intent)
             case _:
@@ -263,6 +267,10 @@ class Service:
             last = page.tasks[-1]
             listed["nextCursor"] = seal(secret, bindings, [last.created_ms, last.id])
         return reply.result(intent.id, write(listed))
+
+
+def _draining() -> Reject:
+    return Reject("draining", "This gateway takes no new work: try again, another one may answer")
 
 
 def _no_session() -> Reject:

@@ -201,6 +201,11 @@ class Telemetry:
         """What a holder wanted to write was refused: somebody else holds the operation, or it is gone."""
         self.log.warning("write_refused", id=short(task_id), cause=cause, verdict=verdict)
 
+    def operated(self, action: str, *, by: str, task_id: str = "", upstream: str = "") -> None:
+        """The operator did something by the admin listener. `by` is who, in the operator's own words."""
+        about = {"upstream": upstream, "id": short(task_id)} if task_id else {}
+        self.log.warning("operator", action=action, by=by, **about)
+
     def store_answers(self) -> None:
         """The store answered when the process started."""
         self._store_up.set(1)

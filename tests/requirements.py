@@ -176,6 +176,8 @@ ENTRIES: dict[str, Entry] = {
     "OWN-CONFIG": Entry("every problem of a configuration is reported at once with file and line", OWN),
     "OWN-SCHEMA": Entry("records carry a schema number; an unknown one is refused", OWN),
     "OWN-HEALTH": Entry("liveness speaks of the process, readiness of its store and of the keys of issuers", OWN),
+    "OWN-ADMIN": Entry("the operator's API serves whoever has the token, or without one no web page", OWN),
+    "OWN-OPERATE": Entry("the operator finds, cancels and settles whatever is recorded, and reads no arguments", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
     "OWN-SWITCH": Entry("a switch that is on, lost or unreadable blocks new starts, and nothing else", OWN),
     "OWN-KEY-ONCE": Entry("an idempotency key begins one operation, for its owner and its tool", OWN),

@@ -1,11 +1,13 @@
 """Reads the command line. Exit status 0: done; 1: failed; 2: the command line or the configuration is wrong."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gateway import __version__
-from gateway.cli import check, explain, serve, stdio, token
+from gateway.cli import check, drain, explain, serve, stdio, tasks, token
+from gateway.cli.remote import spaced
 
 _LISTEN = "127.0.0.1:8080"
 _ADMIN = "127.0.0.1:8081"
@@ -13,7 +15,7 @@ _ADMIN = "127.0.0.1:8081"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command."""
-    parsed = parser().parse_args(arguments)
+    parsed = parser().parse_args(spaced(sys.argv[1:] if arguments is None else arguments))
     status: int = parsed.run(parsed)
     return status
 
@@ -31,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
     _check(commands)
     _explain(commands)
     _token(commands)
+    for module in (tasks, drain):
+        module.add(commands)
     return top
 
 

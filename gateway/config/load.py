@@ -193,6 +193,8 @@ def resolve(reference: str, base: FilePath) -> str:
 
 
 def _references(file: _File) -> Iterator[tuple[Path, Any]]:
+    for base, table in file.tables("admin"):
+        yield (*base, "token"), table.get("token")
     for base, table in file.tables("store"):
         yield (*base, "url"), table.get("url")
     for base, table in file.tables("upstreams"):

@@ -85,7 +85,7 @@ class Server(Section):
 
 
 class Admin(Section):
-    """The listener for health, readiness and metrics."""
+    """The listener for health, readiness, metrics and the operator. `token` is a reference, read at each request."""
 
     listen: str = "127.0.0.1:8081"
     token: str | None = None
@@ -322,7 +322,6 @@ def _identities(config: Config) -> Iterator[Finding]:
 NOT_BUILT: Final = frozenset(
     {
         "server.workers",
-        "admin.token",
         "store.shards",
         "store.sent_durability",
         "secrets.keys",

@@ -1,9 +1,10 @@
-"""Health, readiness and metrics, on a listener of their own."""
+"""Health, readiness, metrics and the operator's API, on a listener of their own."""
 
 import asyncio
 
 from aiohttp import web
 
+from gateway.edge.api import MOST_BYTES, Api
 from gateway.edge.auth import Authenticator
 from gateway.store.port import Store, StoreAway
 from gateway.telemetry import Telemetry
@@ -12,18 +13,20 @@ from gateway.telemetry import Telemetry
 class Admin:
     """Liveness speaks of this process only, readiness of what it needs to take requests."""
 
-    def __init__(self, store: Store, telemetry: Telemetry, authenticator: Authenticator) -> None:
+    def __init__(self, store: Store, telemetry: Telemetry, authenticator: Authenticator, api: Api) -> None:
         self._store = store
+        self._api = api
         self._authenticator = authenticator
         self._telemetry = telemetry
         self.draining = False
 
     def application(self) -> web.Application:
         """The aiohttp application."""
-        app = web.Application()
+        app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_routes(self._api.routes())
         return app
 
     async def _health(self, _: web.Request) -> web.Response:

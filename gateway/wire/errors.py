@@ -75,6 +75,7 @@ _TABLE: Final[Mapping[str, _Row]] = {
     "store_away": _Row(50303, 50303, retryable=True),
     "key_conflict": _Row(40901, 40901),
     "key_settled": _Row(40902, 40902),
+    "draining": _Row(50306, 50306, retryable=True),
     "outcome_unknown": _Row(50305, 50305),
     "deadline": _Row(50401, 50401),
     "expired_input": _Row(50402, 50402),

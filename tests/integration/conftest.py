@@ -68,6 +68,7 @@ class Harness:
         era: str = "auto",
         transport: str = "streamable-http",
         store_s: float = 2,
+        admin_token: str | None = None,
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
@@ -76,7 +77,7 @@ class Harness:
         config = Config(
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),
-            admin=Admin(listen="127.0.0.1:0"),
+            admin=Admin(listen="127.0.0.1:0", token=admin_token),
             store=Store(url=self.store_url, timeout_s=store_s),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),
             upstreams=upstreams,

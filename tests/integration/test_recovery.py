@@ -159,9 +159,10 @@ class TestStoreAway:
             async with hasty.http.get(admin + path) as response:
                 return response.status
 
-        assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 200]
+        paths = ("/healthz", "/readyz", "/api/tasks")
+        assert await asyncio.gather(*map(status, paths)) == [200, 200, 200]
         with server.away():
-            assert [await status(path) for path in ("/healthz", "/readyz")] == [200, 503]
+            assert await asyncio.gather(*map(status, paths)) == [200, 503, 503]
         await eventually(lambda: status("/readyz"), lambda code: code == 200)
 
 

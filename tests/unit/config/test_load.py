@@ -221,7 +221,6 @@ def test_a_section_of_a_wrong_shape_is_one_problem(load, newline):
 
 OTHER_VALUES = {
     "server.workers": "2",
-    "admin.token": '"env:HOME"',
     "store.shards": "2",
     "store.sent_durability": '"fsync"',
     "secrets.keys": '[{ id = "k", value = "SECRET-123" }]',

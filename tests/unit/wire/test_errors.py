@@ -33,6 +33,7 @@ TABLE = [
     ("store_away", 50303, 200, 50303, 200, True),
     ("key_conflict", 40901, 200, 40901, 200, False),
     ("key_settled", 40902, 200, 40902, 200, False),
+    ("draining", 50306, 200, 50306, 200, True),
     ("outcome_unknown", 50305, 200, 50305, 200, False),
     ("deadline", 50401, 200, 50401, 200, False),
     ("expired_input", 50402, 200, 50402, 200, False),
@@ -80,7 +81,7 @@ def test_no_code_of_our_own_lies_in_the_reserved_range(era):
     codes = {Reject(reason, "").code(era) for reason in REASONS}
     ours = codes - SPECIFIED
     assert ours == {
-        *(40901, 40902, 42902, 49901, 49902, 50201, 50202, 50302, 50303, 50305, 50401, 50402),
+        *(40901, 40902, 42902, 49901, 49902, 50201, 50202, 50302, 50303, 50305, 50306, 50401, 50402),
     }
     assert [code for code in ours if -32768 <= code <= -32000] == []
 

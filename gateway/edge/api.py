@@ -1,0 +1,170 @@
+"""The operator's API below `/api`: JSON in, JSON out. What is wrong with a request is said before anything is done."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+
+from aiohttp import web
+from pydantic import AfterValidator, BaseModel, Field
+
+from gateway.config.findings import examine
+from gateway.core.model import OperationState, TaskState
+from gateway.edge.guard import Guard, Problem, answer
+from gateway.operating import Denied, Operating, Wanted
+from gateway.policy.shape import STRICT
+from gateway.store.port import StoreAway
+from gateway.telemetry import Telemetry
+
+MOST_BYTES: Final = 16_384
+"""A body of a request."""
+
+_Said: TypeAlias = Mapping[str, Any] | Denied
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+_M = TypeVar("_M", bound=BaseModel)
+_STATUS: Final = {"not_found": 404, "refused": 409}
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        message = "must be one line without control characters"
+        raise ValueError(message)
+    return value
+
+
+_Who: TypeAlias = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_one_line)]
+_Count: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=500)]
+
+
+class _Query(BaseModel):
+    """Which entries are listed. Numbers come as text."""
+
+    model_config = STRICT
+    upstream: str | None = None
+    older_than_s: Annotated[int, Field(strict=False, ge=0, le=10**9)] = 0
+    limit: _Count = 100
+    cursor: Annotated[str, Field(max_length=512, pattern=r"^[\w:.~-]+$")] | None = None
+
+
+class _TaskQuery(_Query):
+    state: Literal[tuple(map(str, TaskState))] | None = None  # type: ignore[valid-type]  # the states as they are
+
+
+class _LedgerQuery(_Query):
+    state: Literal[tuple(map(str, OperationState))] | None = None  # type: ignore[valid-type]  # likewise
+
+
+class _Act(BaseModel):
+    """Who acts, in the operator's own words."""
+
+    model_config = STRICT
+    by: _Who = "admin"
+
+
+class _Drain(_Act):
+    on: bool
+
+
+class _Wrong(Exception):  # noqa: N818  # carries what is said about a request
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.reason)
+        self.problem = problem
+
+
+class Api:
+    """The routes, each behind the guard."""
+
+    def __init__(self, operating: Operating, guard: Guard, telemetry: Telemetry) -> None:
+        self._operating = operating
+        self._guard = guard
+        self._telemetry = telemetry
+
+    def routes(self) -> list[web.RouteDef]:
+        """Everything below `/api`, what is not there included."""
+        known = {
+            ("GET", "/api/tasks"): self._tasks,
+            ("GET", "/api/tasks/{id}"): self._show,
+            ("POST", "/api/tasks/{id}/cancel"): self._cancel,
+            ("GET", "/api/ledger"): self._ledger,
+            ("GET", "/api/ledger/{id}"): self._show,
+            ("POST", "/api/drain"): self._drain,
+            ("*", "/api"): self._nothing,
+            ("*", "/api/{rest:.*}"): self._nothing,
+        }
+        return [web.route(method, path, self._guarded(handler)) for (method, path), handler in known.items()]
+
+    def _guarded(self, handler: _Handler) -> _Handler:
+        async def guarded(request: web.Request) -> web.Response:
+            problem = self._guard.refuses(request)
+            if problem is not None:
+                return problem.response()
+            try:
+                return await handler(request)
+            except _Wrong as wrong:
+                return wrong.problem.response()
+            except StoreAway:
+                return Problem(503, "store_away", "the store does not answer: try again", retryable=True).response()
+            except Exception as error:  # noqa: BLE001  # the message may hold what is in a record
+                self._telemetry.fault("admin", error)
+                return Problem(500, "internal", "a fault of the gateway: see its log").response()
+
+        return guarded
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        return await self._listed(_queried(request, _TaskQuery), tasks=True)
+
+    async def _ledger(self, request: web.Request) -> web.Response:
+        return await self._listed(_queried(request, _LedgerQuery), tasks=False)
+
+    async def _listed(self, query: _TaskQuery | _LedgerQuery, *, tasks: bool) -> web.Response:
+        older_than_ms = query.older_than_s * 1000
+        wanted = Wanted(tasks, query.state, query.upstream, older_than_ms, query.limit, query.cursor)
+        return _said(await self._operating.listed(wanted))
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return _said(await self._operating.shown(request.match_info["id"]))
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        act = await _body(request, _Act)
+        return _said(await self._operating.cancel(request.match_info["id"], act.by))
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        act = await _body(request, _Drain)
+        return _said(self._operating.drain(on=act.on, by=act.by))
+
+    async def _nothing(self, _: web.Request) -> web.Response:
+        return Problem(404, "not_found", "there is nothing here for this method: see docs/operations.md").response()
+
+
+def _said(result: _Said) -> web.Response:
+    if isinstance(result, Denied):
+        return Problem(_STATUS[result.reason], result.reason, result.message).response()
+    return answer(result)
+
+
+def _queried(request: web.Request, model: type[_M]) -> _M:
+    names = [name for name, _ in request.query.items()]  # iterating names every one once
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise _Wrong(Problem(400, "invalid", f"{', '.join(repeated)}: given more than once"))
+    return _checked(dict(request.query), model)
+
+
+async def _body(request: web.Request, model: type[_M]) -> _M:
+    try:
+        values = json.loads(await request.read() or b"{}")
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _Wrong(Problem(413, "too_large", f"the body is larger than {MOST_BYTES} bytes")) from error
+    except (ValueError, RecursionError) as error:
+        raise _Wrong(Problem(400, "invalid", "the body is no JSON")) from error
+    if not isinstance(values, dict):
+        raise _Wrong(Problem(400, "invalid", "the body must be a JSON object"))
+    return _checked(values, model)
+
+
+def _checked(values: Mapping[str, Any], model: type[_M]) -> _M:
+    """The values as the model has them, or all that is wrong with them. No value is repeated."""
+    findings = examine(model, values)
+    if findings:
+        told = "; ".join(f"{'.'.join(map(str, found.keys[0]))}: {found.message}" for found in findings)
+        raise _Wrong(Problem(400, "invalid", told))
+    return model.model_validate(values)

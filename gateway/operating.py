@@ -1,0 +1,133 @@
+"""What the operator may do: look at tasks and at the ledger, cancel, drain."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.core import engine
+from gateway.core.engine import Command, Refused
+from gateway.core.model import Operation
+from gateway.policy.decide import BUILT_IN, Policy
+from gateway.policy.model import Settings
+from gateway.records import Records
+from gateway.showing import in_full, in_short
+from gateway.store.keys import Ref
+from gateway.store.ledger import Entry, LedgerStore
+from gateway.store.port import Pair
+from gateway.telemetry import Telemetry
+from gateway.wire.intent import TASKS_2025
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Why nothing was done: `not_found`, or `refused` because the record is not in a state for it."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries are listed. `state` is one of a task in a list of tasks, else of an operation; None is any.
+
+    `older_than_ms`: the last change is at least so long ago. `limit` bounds what one answer holds, about.
+    """
+
+    tasks: bool
+    state: str | None = None
+    upstream: str | None = None
+    older_than_ms: int = 0
+    limit: int = 100
+    cursor: str | None = None
+
+
+class Operating:
+    """Every method but `drain` raises StoreAway."""
+
+    def __init__(
+        self,
+        records: Records,
+        ledger: LedgerStore,
+        policies: Mapping[str, Policy],
+        telemetry: Telemetry,
+        drain: Callable[[bool], int | None],
+    ) -> None:
+        """`drain` tells how many calls this process still runs; None if the process stops already."""
+        self._records = records
+        self._ledger = ledger
+        self._policies = policies
+        self._telemetry = telemetry
+        self._drain = drain
+
+    async def listed(self, wanted: Wanted) -> Mapping[str, Any]:
+        """Entries as wanted. A page may be empty and still not the last: `cursor` is null after that one."""
+        found: list[Mapping[str, Any]] = []
+        cursor = wanted.cursor
+        for _ in range(_MOST_PAGES):
+            page = await self._ledger.page(cursor)
+            before = self._records.store.now() - wanted.older_than_ms
+            found += [in_short(entry) for entry in page.entries if _is_wanted(entry, wanted, before)]
+            cursor = page.cursor
+            if cursor is None or len(found) >= wanted.limit:
+                break
+        return {"entries": found, "cursor": cursor, "now_ms": self._records.store.now()}
+
+    async def shown(self, name: str) -> Mapping[str, Any] | Denied:
+        """One entry in full."""
+        entry = await self._find(name)
+        return entry if isinstance(entry, Denied) else in_full(entry)
+
+    async def cancel(self, name: str, by: str) -> Mapping[str, Any] | Denied:
+        """Cancels a task as its own client would."""
+        entry = await self._find(name)
+        if isinstance(entry, Denied):
+            return entry
+        if entry.operation is None or entry.task is None:
+            return _NO_TASK
+        changed = await self._change(entry.operation, engine.Cancel(final=entry.task.dialect == TASKS_2025))
+        if isinstance(changed, Refused):
+            again = changed.why is engine.Refusal.NOTHING_NEW
+            return Denied("refused", "it has been asked to stop already" if again else "the task has already ended")
+        self._telemetry.operated("cancel", task_id=entry.operation.id, upstream=entry.operation.owner.upstream, by=by)
+        return await self.shown(entry.member)
+
+    def drain(self, *, on: bool, by: str) -> Mapping[str, Any] | Denied:
+        """Whether this process takes no new work from now on. It cannot be undone once the process stops."""
+        running = self._drain(on)
+        if running is None:
+            return Denied("refused", "the gateway is stopping")
+        self._telemetry.operated("drain" if on else "undrain", by=by)
+        return {"draining": on, "running": running}
+
+    async def _find(self, name: str) -> Entry | Denied:
+        member = await self._ledger.find(name)
+        entry = None if member is None else await self._ledger.entry(member)
+        return _NOT_THERE if entry is None else entry
+
+    async def _change(self, operation: Operation, command: Command) -> Pair | Refused:
+        return await self._records.change(Ref(operation.owner, operation.id), command, self._settings(operation))
+
+    def _settings(self, operation: Operation) -> Settings:
+        """What applies to its tool; of an upstream that is not configured here, what applies by default."""
+        policy = self._policies.get(operation.owner.upstream)
+        return BUILT_IN.defaults if policy is None else policy.settings(operation.tool)[0]
+
+
+_MOST_PAGES: Final = 4
+"""How many pages of the store one answer looks through."""
+_NOT_THERE: Final = Denied("not_found", "there is no such task or ledger entry")
+_NO_TASK: Final = Denied("refused", "its task has expired: there is nothing to cancel")
+
+
+def _is_wanted(entry: Entry, wanted: Wanted, before_ms: int) -> bool:
+    operation, task = entry.operation, entry.task
+    if operation is None:
+        return wanted.state is None and wanted.upstream is None
+    if wanted.tasks and (task is None or task.hidden):
+        return False
+    record = task if wanted.tasks and task is not None else operation
+    return (
+        wanted.state in (None, record.state)
+        and wanted.upstream in (None, operation.owner.upstream)
+        and record.updated_ms <= before_ms
+    )

@@ -1,0 +1,223 @@
+"""The operator's API: who may use it, what it takes, and what it does to tasks."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+import pytest
+from multidict import CIMultiDict
+
+from tests.requirements import requirement
+
+TOKEN = "a-token-of-the-operator"
+
+
+@dataclass
+class Said:
+    status: int
+    headers: dict[str, str]
+    body: dict
+
+
+class Operator:
+    """Speaks to the admin listener of one gateway."""
+
+    def __init__(self, http, gateway, headers=None):
+        self.http, self.gateway, self.headers = http, gateway, headers or {}
+
+    async def ask(self, method, path, *, data=None, headers=None) -> Said:
+        known = CIMultiDict(self.headers)
+        known.extend(headers or {})
+        async with self.http.request(method, self.gateway.admin_address + path, data=data, headers=known) as response:
+            return Said(response.status, dict(response.headers), json.loads(await response.read()))
+
+    async def get(self, path) -> Said:
+        return await self.ask("GET", path)
+
+    async def post(self, path, body=None) -> Said:
+        data = json.dumps({} if body is None else body)
+        return await self.ask("POST", path, data=data, headers={"Content-Type": "application/json"})
+
+    async def ready(self) -> int:
+        async with self.http.get(self.gateway.admin_address + "/readyz") as response:
+            return response.status
+
+
+@pytest.fixture
+def operator(client, harness, http) -> Operator:
+    return Operator(http, harness.gateways[0])
+
+
+class TestWho:
+    @requirement("OWN-ADMIN")
+    async def test_wants_the_token_where_there_is_one(self, harness, http, monkeypatch):
+        monkeypatch.setenv("ADMIN_TOKEN", TOKEN)
+        await harness.start(admin_token="env:ADMIN_TOKEN")
+        operator = Operator(http, harness.gateways[0])
+        right = ("Authorization", f"Bearer {TOKEN}")
+        page = ("Origin", "https://app.example.com")
+        for shown in ([right], [("Authorization", f"bearer {TOKEN}"), page]):
+            assert (await operator.ask("GET", "/api/tasks", headers=shown)).status == 200
+        wrong = [[("Authorization", value)] for value in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer ", TOKEN, "é")]
+        for shown in ([], [right, right], *wrong):
+            said = await operator.ask("GET", "/api/tasks", headers=shown)
+            assert (said.status, said.body["error"]["reason"]) == (401, "unauthenticated")
+            assert said.headers["WWW-Authenticate"] == "Bearer"
+        for path in ("/api", "/api/nowhere", "/%61pi/tasks"):
+            assert (await operator.get(path)).status == 401
+        assert await operator.ready() == 200
+
+    @requirement("OWN-ADMIN")
+    async def test_reads_the_token_at_each_request(self, harness, http, tmp_path):
+        file = tmp_path / "token"
+        file.write_text("first\n")
+        await harness.start(admin_token=f"file:{file}")
+        operator = Operator(http, harness.gateways[0], {"Authorization": "Bearer first"})
+        assert (await operator.get("/api/tasks")).status == 200
+        file.write_text("second\n")
+        assert (await operator.get("/api/tasks")).status == 401
+        file.unlink()
+        assert (await operator.get("/api/tasks")).status == 503
+
+    @requirement("OWN-ADMIN")
+    async def test_without_a_token_no_web_page_is_served_and_changes_want_json(self, operator):
+        for headers, reason in (
+            ({"Origin": "http://127.0.0.1:8081"}, "origin"),
+            ({"Origin": "null"}, "origin"),
+            ({"Host": "rebound.example.com"}, "host"),
+        ):
+            said = await operator.ask("GET", "/api/tasks", headers=headers)
+            assert (said.status, said.body["error"]["reason"]) == (403, reason)
+        said = await operator.ask("POST", "/api/drain", data='{"on": true}', headers={"Content-Type": "text/plain"})
+        assert (said.status, said.body["error"]["reason"]) == (415, "content_type")
+        assert await operator.ready() == 200
+
+
+class TestWhat:
+    @requirement("OWN-ADMIN")
+    async def test_says_what_is_wrong_with_a_body_and_does_nothing(self, operator):
+        for body, message in (
+            (b"{", "the body is no JSON"),
+            (b"\xff", "the body is no JSON"),
+            (b"[" * 10_000, "the body is no JSON"),
+            (b"[]", "the body must be a JSON object"),
+            (b"{}", "on: is missing"),
+            (b'{"on": "CANARY"}', "on: must be a valid boolean"),
+            (b'{"on": true, "bye": "CANARY"}', 'bye: unknown key; did you mean "by"?'),
+            (b'{"on": true, "by": "CANARY\\n"}', "by: must be one line without control characters"),
+        ):
+            said = await operator.ask("POST", "/api/drain", data=body, headers={"Content-Type": "application/json"})
+            assert (said.status, said.body["error"]["message"]) == (400, message)
+        said = await operator.post("/api/drain", {"by": "x" * 20_000})
+        assert (said.status, said.body["error"]["reason"]) == (413, "too_large")
+        assert await operator.ready() == 200
+
+    @requirement("OWN-ADMIN")
+    async def test_says_what_is_wrong_with_a_query(self, operator):
+        for query, message in (
+            ("state=gone", "state: must be 'working', 'input_required', 'done' or 'cancelled'"),
+            ("limit=0", "limit: must be greater than or equal to 1"),
+            ("limit=1&limit=2", "limit: given more than once"),
+            ("limits=1", 'limits: unknown key; did you mean "limit"?'),
+            ("older_than_s=x", "older_than_s: must be a valid integer, unable to parse string as an integer"),
+        ):
+            said = await operator.get(f"/api/tasks?{query}")
+            assert (said.status, said.body["error"]["message"]) == (400, message)
+
+    async def test_what_is_not_there_is_said_in_json(self, operator):
+        for method, path in (("GET", "/api"), ("GET", "/api/x/y"), ("GET", "/api/drain"), ("DELETE", "/api/tasks/x")):
+            said = await operator.ask(method, path, headers={"Content-Type": "application/json"})
+            assert (said.status, said.body["error"]["reason"]) == (404, "not_found")
+
+
+class TestTasks:
+    @requirement("OWN-OPERATE")
+    async def test_a_task_is_listed_and_shown_by_either_name(self, client, operator, upstream):
+        await client.initialize()
+        task_id = await client.task("fail", {"password": "CANARY"})
+        await client.legacy("tasks/result", {"taskId": task_id})
+        await client.legacy_call("echo", {"password": "CANARY"})  # bounded, synchronous: no task for anybody
+        (entry,) = (await operator.get("/api/tasks")).body["entries"]
+        assert entry["id"].endswith(f":{task_id}")
+        assert (entry["task"], entry["operation"], entry["outcome"]) == ("done", "answered", "tool_error")
+        assert entry["owner"]["upstream"] == "reports"
+        for name in (task_id, entry["id"]):
+            said = await operator.get(f"/api/tasks/{name}")
+            assert said.body["id"] == entry["id"]
+            assert (said.body["task"]["state"], said.body["operation"]["attempt"]) == ("done", 1)
+            assert "CANARY" not in json.dumps(said.body)
+        assert len((await operator.get("/api/ledger")).body["entries"]) == 2
+
+    async def test_a_list_holds_what_is_asked_for(self, client, operator, upstream):
+        await client.initialize()
+        running = await client.task("gate", {"name": "a"})
+        await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+        await upstream.until(lambda: upstream.calls("gate"))
+
+        async def ids(query):
+            entries = (await operator.get(query)).body["entries"]
+            return [one["id"].partition(":")[2] for one in entries]
+
+        assert await ids("/api/tasks?state=working") == [running]
+        assert await ids("/api/ledger?state=sent") == [running]
+        assert len(await ids("/api/tasks?upstream=reports")) == 2
+        assert await ids("/api/tasks?upstream=other") == []
+        assert await ids("/api/tasks?older_than_s=3600") == []
+
+    async def test_what_is_not_there_or_no_id_is_not_found(self, operator):
+        for name in ("x" * 32, "*", f"{'y' * 22}:{'x' * 32}", "a%2Fb"):
+            assert (await operator.get(f"/api/tasks/{name}")).status == 404
+
+    @requirement("OWN-OPERATE")
+    async def test_a_task_is_cancelled_once_as_its_client_would(self, client, operator, upstream, harness):
+        await client.initialize()
+        task_id = await client.task("gate", {"name": "a"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        said = await operator.post(f"/api/tasks/{task_id}/cancel", {"by": "ada"})
+        assert (said.status, said.body["task"]["state"]) == (200, "cancelled")
+        await upstream.until(upstream.cancelled)
+        again = await operator.post(f"/api/tasks/{task_id}/cancel")
+        assert (again.status, again.body["error"]["message"]) == (409, "the task has already ended")
+        (line,) = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if line["event"] == "operator"]
+        assert (line["action"], line["by"], task_id in json.dumps(line)) == ("cancel", "ada", False)
+
+    async def test_a_task_of_the_extension_is_asked_to_stop(self, client, operator, upstream):
+        task_id = (await client.call("gate", {"name": "a"})).result["taskId"]
+        await upstream.until(lambda: upstream.calls("gate"))
+        said = await operator.post(f"/api/tasks/{task_id}/cancel")
+        assert (said.status, said.body["task"]["state"]) == (200, "working")
+        again = await operator.post(f"/api/tasks/{task_id}/cancel")
+        assert (again.status, again.body["error"]["reason"]) == (409, "refused")
+
+
+class TestDrain:
+    @requirement("OWN-DRAIN")
+    async def test_takes_no_new_work_and_goes_on_with_what_it_has(self, client, operator, upstream, harness):
+        await client.initialize()
+        running = await client.task("gate", {"name": "a"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        said = await operator.post("/api/drain", {"on": True, "by": "ada"})
+        assert (said.status, said.body) == (200, {"draining": True, "running": 1})
+        assert await operator.ready() == 503
+        for tool in ("echo", "plain"):
+            refused = (await client.legacy_call(tool, task={} if tool == "echo" else None)).error
+            assert (refused["code"], refused["data"]["retryable"]) == (50306, True)
+        upstream.open("a")
+        result = await client.legacy("tasks/result", {"taskId": running})
+        assert result.result["content"][0]["text"] == "through a"
+        assert (await client.legacy("tools/list")).result["tools"]
+
+    @requirement("OWN-DRAIN")
+    async def test_planned_work_waits_until_it_is_over(self, client, operator, upstream, harness):
+        await client.initialize()
+        await operator.post("/api/drain", {"on": True})
+        other = await harness.start()
+        other.session = client.session
+        harness.gateways[1].drain(True)
+        harness.gateways[1]._service.takes_work = True
+        planned = await other.task("echo")
+        waiting = asyncio.create_task(other.legacy("tasks/result", {"taskId": planned}))
+        await operator.post("/api/drain", {"on": False})
+        assert (await waiting).result["content"][0]["text"] == "{}"
+        assert await operator.ready() == 200
+        assert (await client.legacy_call("plain")).result

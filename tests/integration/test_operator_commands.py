@@ -1,0 +1,82 @@
+"""The operator's commands against a gateway in this process: what they print where, and how they end."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.cli.main import main
+from tests.requirements import requirement
+
+
+@pytest.fixture
+def command(client, harness, capsys, monkeypatch):
+    """Runs a command; exit status, standard output, standard error."""
+    monkeypatch.delenv("GATEWAY_ADMIN_TOKEN", raising=False)
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        status = await asyncio.to_thread(main, [*words, "--admin", harness.gateways[0].admin_address])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@requirement("OWN-OPERATE")
+async def test_tasks_are_listed_shown_and_cancelled(client, command, upstream):
+    await client.initialize()
+    task_id = await client.task("gate", {"name": "a"})
+    await upstream.until(lambda: upstream.calls("gate"))
+    status, out, err = await command("tasks", "ls")
+    titles, row = out.splitlines()
+    assert (status, err) == (0, "")
+    assert titles.split()[:5] == ["ID", "UPSTREAM/TOOL", "TASK", "OPERATION", "OUTCOME"]
+    assert row.split()[1:5] == ["reports/gate", "working", "sent", "-"]
+    member = row.split()[0]
+    status, out, err = await command("tasks", "show", member)
+    shown = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
+    assert (shown["id"], shown["task.state"], shown["operation.tool"]) == (member, "working", "gate")
+    assert shown["operation.created"].startswith("20")
+    status, out, err = await command("tasks", "cancel", task_id, "--by", "ada", "--json")
+    assert (status, json.loads(out)["task"]["state"]) == (0, "cancelled")
+    assert await command("tasks", "cancel", task_id) == (1, "", "the gateway said 409: the task has already ended\n")
+
+
+async def test_a_list_goes_on_until_there_is_enough(client, command):
+    await client.initialize()
+    for _ in range(3):
+        await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+    status, out, _ = await command("tasks", "ls", "--json")
+    assert (status, len(json.loads(out)["entries"]), json.loads(out)["cursor"]) == (0, 3, None)
+
+
+@requirement("OWN-DRAIN")
+async def test_one_gateway_is_drained_and_taken_back(command):
+    assert await command("drain", "--json") == (0, '{\n  "draining": true,\n  "running": 0\n}\n', "")
+    status, out, _ = await command("drain", "--off")
+    assert (status, out.split()) == (0, ["FIELD", "VALUE", "draining", "False", "running", "0"])
+
+
+@requirement("OWN-ADMIN")
+async def test_the_token_comes_from_a_reference(harness, http, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "right")
+    file = tmp_path / "token"
+    file.write_text("wrong")
+    await harness.start(admin_token="env:GATEWAY_ADMIN_TOKEN")
+    words = ["tasks", "ls", "--admin", harness.gateways[0].admin_address]
+    for token, status, said in (
+        ((), 0, ""),
+        (("--token", f"file:{file}"), 1, "the gateway said 401: wants the token of admin.token"),
+        (("--token", "file:absent"), 2, "--token: cannot be read: No such file or directory"),
+        (("--token", "env:ABSENT"), 2, "--token: environment variable ABSENT is not set or empty"),
+    ):
+        assert await asyncio.to_thread(main, [*words, *token]) == status
+        assert capsys.readouterr().err.startswith(said)
+
+
+async def test_what_is_no_admin_listener_is_told_as_such(client, harness, capsys, upstream):
+    for admin, said in (
+        (harness.gateways[0].address, "the answer is no JSON: is it the admin listener?"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 does not answer: [Errno 111] Connection refused"),
+    ):
+        assert await asyncio.to_thread(main, ["tasks", "ls", "--admin", admin]) == 1
+        assert capsys.readouterr().err.startswith(said)
