@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.core import engine
+from gateway.core import engine, moves
 from gateway.core.engine import Command, Refused
-from gateway.core.model import Operation
+from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind
 from gateway.policy.decide import BUILT_IN, Policy
 from gateway.policy.model import Settings
 from gateway.records import Records
@@ -15,6 +15,8 @@ from gateway.store.keys import Ref
 from gateway.store.ledger import Entry, LedgerStore
 from gateway.store.port import Pair
 from gateway.telemetry import Telemetry
+from gateway.wire import work
+from gateway.wire.errors import Reject
 from gateway.wire.intent import TASKS_2025
 
 
@@ -91,6 +93,22 @@ class Operating:
         self._telemetry.operated("cancel", task_id=entry.operation.id, upstream=entry.operation.owner.upstream, by=by)
         return await self.shown(entry.member)
 
+    async def resolve(self, name: str, *, succeeded: bool, reason: str, by: str) -> Mapping[str, Any] | Denied:
+        """Settles an operation of which nobody knew what became of it. Nothing is sent to its upstream."""
+        entry = await self._find(name)
+        if isinstance(entry, Denied):
+            return entry
+        operation = entry.operation
+        if operation is None or operation.state is not OperationState.UNKNOWN:
+            return _NOT_UNKNOWN
+        kind = OutcomeKind.RESULT if succeeded else OutcomeKind.TOOL_ERROR
+        command = engine.Reconcile(kind, Learnt.RESOLVED, operation.receipt, by, reason)
+        told = work.failure(Reject("outcome_unknown", moves.WAS_DONE if succeeded else moves.WAS_NOT_DONE))
+        if isinstance(await self._change(operation, command, told), Refused):
+            return _NOT_UNKNOWN  # its answer came a moment ago
+        self._telemetry.operated("resolve", task_id=operation.id, upstream=operation.owner.upstream, by=by)
+        return await self.shown(entry.member)
+
     def drain(self, *, on: bool, by: str) -> Mapping[str, Any] | Denied:
         """Whether this process takes no new work from now on. It cannot be undone once the process stops."""
         running = self._drain(on)
@@ -104,8 +122,9 @@ class Operating:
         entry = None if member is None else await self._ledger.entry(member)
         return _NOT_THERE if entry is None else entry
 
-    async def _change(self, operation: Operation, command: Command) -> Pair | Refused:
-        return await self._records.change(Ref(operation.owner, operation.id), command, self._settings(operation))
+    async def _change(self, operation: Operation, command: Command, body: bytes | None = None) -> Pair | Refused:
+        ref = Ref(operation.owner, operation.id)
+        return await self._records.change(ref, command, self._settings(operation), body)
 
     def _settings(self, operation: Operation) -> Settings:
         """What applies to its tool; of an upstream that is not configured here, what applies by default."""
@@ -116,6 +135,7 @@ class Operating:
 _MOST_PAGES: Final = 4
 """How many pages of the store one answer looks through."""
 _NOT_THERE: Final = Denied("not_found", "there is no such task or ledger entry")
+_NOT_UNKNOWN: Final = Denied("refused", "its outcome is not unknown: there is nothing to settle")
 _NO_TASK: Final = Denied("refused", "its task has expired: there is nothing to cancel")
 
 

@@ -149,8 +149,11 @@ class Records:
         """An event that is set when this record may have changed."""
         return self._wake.waiting(ref.member)
 
-    async def change(self, ref: Ref, command: Command, settings: Settings) -> Pair | Refused:
-        """Applies a command of the request loop, against whoever is faster. Raises StoreAway."""
+    async def change(self, ref: Ref, command: Command, settings: Settings, body: bytes | None = None) -> Pair | Refused:
+        """Applies a command of the request loop, against whoever is faster. Raises StoreAway.
+
+        `body` is what the requestor gets to read if the command ends the task with a result or an error.
+        """
         while True:
             pair = await self.store.load(ref)
             if pair.operation is None:
@@ -158,7 +161,7 @@ class Records:
             after = apply(pair.task, pair.operation, command, pair.now)
             if isinstance(after, Refused):
                 return after
-            if await self._commit(ref, pair, after, settings) is not Verdict.STALE:
+            if await self._commit(ref, pair, after, settings, body) is not Verdict.STALE:
                 self._tell(ref, after, command)
                 return replace(pair, task=after.task, operation=after.operation)
 
@@ -246,9 +249,9 @@ class Records:
         )
         return task, operation
 
-    async def _commit(self, ref: Ref, pair: Pair, after: Applied, settings: Settings) -> Verdict:
+    async def _commit(self, ref: Ref, pair: Pair, after: Applied, settings: Settings, body: bytes | None) -> Verdict:
         retention = settings.ledger_retention_days * _DAY_MS
-        return await self.store.commit(Change(ref, pair, after, retention))
+        return await self.store.commit(Change(ref, pair, after, retention, body if after.finished else None))
 
     def _tell(self, ref: Ref, after: Applied, command: Command) -> None:
         self._telemetry.transition(

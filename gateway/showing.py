@@ -22,10 +22,11 @@ def in_short(entry: Entry) -> Mapping[str, Any]:
         "tool": operation.tool,
         "task": None if task is None else task.state,
         "operation": operation.state,
-        "outcome": operation.outcome_kind,
+        "outcome": operation.outcome,
         "effect": operation.effect,
         "attempts": operation.attempt,
         "reason": operation.reason,
+        "intended_effect": operation.intended_effect,
         "created_ms": operation.created_ms,
         "updated_ms": operation.updated_ms,
         "owner": _plain(operation.owner),
@@ -45,10 +46,12 @@ def in_full(entry: Entry) -> Mapping[str, Any]:
 
 
 def ledger_entry(operation: Operation) -> Mapping[str, Any]:
-    """An operation in full. Where the upstream keeps its own task is the gateway's business, and so are its ids."""
-    shown = _plain(operation)
-    for name in ("handle", "place", "inquiry", "approval"):
-        shown.pop(name, None)
+    """An operation in full, but for arguments. Where the upstream keeps a task of its own is nobody's business."""
+    shown = {**_plain(operation), "outcome": operation.outcome}
+    for name in ("handle", "place", "seen"):
+        shown.pop(name)
+    if shown["inquiry"] is not None:
+        del shown["inquiry"]["arguments"]
     return shown
 
 

@@ -32,6 +32,7 @@ def _one_line(value: str) -> str:
 
 
 _Who: TypeAlias = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_one_line)]
+_Why: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_one_line)]
 _Count: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=500)]
 
 
@@ -64,6 +65,11 @@ class _Drain(_Act):
     on: bool
 
 
+class _Resolve(_Act):
+    outcome: Literal["succeeded", "failed"]
+    reason: _Why
+
+
 class _Wrong(Exception):  # noqa: N818  # carries what is said about a request
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.reason)
@@ -86,6 +92,7 @@ class Api:
             ("POST", "/api/tasks/{id}/cancel"): self._cancel,
             ("GET", "/api/ledger"): self._ledger,
             ("GET", "/api/ledger/{id}"): self._show,
+            ("POST", "/api/ledger/{id}/resolve"): self._resolve,
             ("POST", "/api/drain"): self._drain,
             ("*", "/api"): self._nothing,
             ("*", "/api/{rest:.*}"): self._nothing,
@@ -126,6 +133,11 @@ class Api:
     async def _cancel(self, request: web.Request) -> web.Response:
         act = await _body(request, _Act)
         return _said(await self._operating.cancel(request.match_info["id"], act.by))
+
+    async def _resolve(self, request: web.Request) -> web.Response:
+        act = await _body(request, _Resolve)
+        name, succeeded = request.match_info["id"], act.outcome == "succeeded"
+        return _said(await self._operating.resolve(name, succeeded=succeeded, reason=act.reason, by=act.by))
 
     async def _drain(self, request: web.Request) -> web.Response:
         act = await _body(request, _Drain)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from multidict import CIMultiDict
 
+from tests.faults import cut
 from tests.requirements import requirement
 
 TOKEN = "a-token-of-the-operator"
@@ -139,7 +140,7 @@ class TestTasks:
         await client.legacy_call("echo", {"password": "CANARY"})  # bounded, synchronous: no task for anybody
         (entry,) = (await operator.get("/api/tasks")).body["entries"]
         assert entry["id"].endswith(f":{task_id}")
-        assert (entry["task"], entry["operation"], entry["outcome"]) == ("done", "answered", "tool_error")
+        assert (entry["task"], entry["operation"], entry["outcome"]) == ("done", "answered", "failed")
         assert entry["owner"]["upstream"] == "reports"
         for name in (task_id, entry["id"]):
             said = await operator.get(f"/api/tasks/{name}")
@@ -188,6 +189,47 @@ class TestTasks:
         assert (said.status, said.body["task"]["state"]) == (200, "working")
         again = await operator.post(f"/api/tasks/{task_id}/cancel")
         assert (again.status, again.body["error"]["reason"]) == (409, "refused")
+
+
+async def lost(client, upstream, tool="echo", arguments=None) -> str:
+    """A task whose call was sent and never answered."""
+    upstream.fault = cut
+    task_id = await client.task(tool, arguments)
+    await client.legacy("tasks/result", {"taskId": task_id})
+    upstream.fault = None
+    return task_id
+
+
+class TestLedger:
+    @requirement("OWN-OPERATE", "OWN-RECONCILE")
+    async def test_an_unknown_outcome_is_settled_once_and_nothing_is_sent(self, client, operator, upstream, harness):
+        await client.initialize()
+        task_id = await lost(client, upstream)
+        (entry,) = (await operator.get("/api/ledger?state=unknown")).body["entries"]
+        assert (entry["id"].partition(":")[2], entry["outcome"]) == (task_id, "unknown")
+        settled = {"outcome": "succeeded", "reason": "INC-1: it is there", "by": "ada"}
+        said = await operator.post(f"/api/ledger/{task_id}/resolve", settled)
+        operation = said.body["operation"]
+        assert (said.status, operation["outcome"], operation["learnt"]) == (200, "succeeded", "resolved")
+        assert (operation["reason"], operation["history"][-1]["by"]) == ("INC-1: it is there", "ada")
+        again = await operator.post(f"/api/ledger/{task_id}/resolve", {**settled, "outcome": "failed"})
+        assert (again.status, again.body["error"]["reason"]) == (409, "refused")
+        task = (await client.legacy("tasks/get", {"taskId": task_id})).result
+        assert (task["status"], len(upstream.calls())) == ("failed", 1)
+        assert (await operator.get("/api/ledger?state=unknown")).body["entries"] == []
+
+    @requirement("OWN-OPERATE")
+    async def test_what_is_known_is_not_settled(self, client, operator, upstream):
+        await client.initialize()
+        done = await client.task("echo")
+        await client.legacy("tasks/result", {"taskId": done})
+        running = await client.task("gate", {"name": "a"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        for task_id in (done, running):
+            said = await operator.post(f"/api/ledger/{task_id}/resolve", {"outcome": "failed", "reason": "x"})
+            assert (said.status, said.body["error"]["reason"]) == (409, "refused")
+        for body in ({"outcome": "unknown", "reason": "x"}, {"outcome": "failed"}, {"outcome": "failed", "reason": ""}):
+            assert (await operator.post(f"/api/ledger/{done}/resolve", body)).status == 400
 
 
 class TestDrain:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gateway.cli.main import main
+from tests.integration.test_admin import lost
 from tests.requirements import requirement
 
 
@@ -30,7 +31,7 @@ async def test_tasks_are_listed_shown_and_cancelled(client, command, upstream):
     titles, row = out.splitlines()
     assert (status, err) == (0, "")
     assert titles.split()[:5] == ["ID", "UPSTREAM/TOOL", "TASK", "OPERATION", "OUTCOME"]
-    assert row.split()[1:5] == ["reports/gate", "working", "sent", "-"]
+    assert row.split()[1:5] == ["reports/gate", "working", "sent", "pending"]
     member = row.split()[0]
     status, out, err = await command("tasks", "show", member)
     shown = dict(line.split(maxsplit=1) for line in out.splitlines()[1:])
@@ -47,6 +48,21 @@ async def test_a_list_goes_on_until_there_is_enough(client, command):
         await client.legacy("tasks/result", {"taskId": await client.task("echo")})
     status, out, _ = await command("tasks", "ls", "--json")
     assert (status, len(json.loads(out)["entries"]), json.loads(out)["cursor"]) == (0, 3, None)
+
+
+@requirement("OWN-OPERATE")
+async def test_an_unknown_outcome_is_found_and_settled(client, command, upstream):
+    await client.initialize()
+    task_id = await lost(client, upstream)
+    status, out, _ = await command("ledger", "ls", "--state", "unknown")
+    member, *row = out.splitlines()[1].split()
+    assert (status, row[:4]) == (0, ["reports/echo", "done", "unknown", "unknown"])
+    words = ["--outcome", "failed", "--reason", "INC-1", "--by", "ada", "--json"]
+    status, out, _ = await command("ledger", "resolve", member, *words)
+    assert (status, json.loads(out)["operation"]["outcome"]) == (0, "failed")
+    status, out, _ = await command("ledger", "show", task_id)
+    assert ["operation.history.2.by", "ada"] in [line.split() for line in out.splitlines()]
+    assert (await command("ledger", "resolve", member, *words))[0] == 1
 
 
 @requirement("OWN-DRAIN")

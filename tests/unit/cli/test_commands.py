@@ -308,7 +308,7 @@ def test_the_version_is_the_one_of_the_package(capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ([], ["serve", "check", "explain", "token", "tasks", "drain", "--version", "run the gateway"]),
+        ([], ["serve", "check", "explain", "token", "tasks", "ledger", "drain", "--version", "run the gateway"]),
         (["serve"], ["--config FILE", "--upstream URL", "--policy FILE", "--listen HOST:PORT", "--admin HOST:PORT"]),
         (
             ["serve"],
@@ -320,6 +320,8 @@ def test_the_version_is_the_one_of_the_package(capsys):
         (["tasks"], ["ls", "show", "cancel", "example: mcp-task-gateway tasks ls"]),
         (["tasks", "ls"], ["--state", "--upstream NAME", "--older-than AGE", "--limit N", "--cursor C", "--json"]),
         (["tasks", "cancel"], ["ID", "--by WHO", "--admin URL", "(http://127.0.0.1:8081)", "--token REFERENCE"]),
+        (["ledger"], ["ls", "show", "resolve", "example: mcp-task-gateway ledger ls"]),
+        (["ledger", "resolve"], ["ID", "--outcome {succeeded,failed}", "--reason TEXT", "--by WHO"]),
         (["drain"], ["--off", "--by WHO", "example: mcp-task-gateway drain"]),
         (["token"], ["--key FILE", "(dev-key.pem)", "(3600)", "example: mcp-task-gateway token"]),
     ],
