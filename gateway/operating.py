@@ -12,7 +12,7 @@ from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.showing import in_full, in_short
 from gateway.store.keys import Ref
-from gateway.store.ledger import Entry, LedgerStore
+from gateway.store.ledger import Entry, LedgerStore, Sought
 from gateway.store.port import Pair
 from gateway.telemetry import Telemetry
 from gateway.wire import work
@@ -22,7 +22,7 @@ from gateway.wire.intent import TASKS_2025
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Why nothing was done: `not_found`, or `refused` because the record is not in a state for it."""
+    """Why nothing was done: `not_found`, `invalid`, or `refused` because the record is not in a state for it."""
 
     reason: str
     message: str
@@ -30,13 +30,9 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries are listed. `state` is one of a task in a list of tasks, else of an operation; None is any.
+    """Which entries are listed, at most `limit`. `older_than_ms`: the last change is at least so long ago."""
 
-    `older_than_ms`: the last change is at least so long ago. `limit` bounds what one answer holds, about.
-    """
-
-    tasks: bool
-    state: str | None = None
+    sought: Sought
     upstream: str | None = None
     older_than_ms: int = 0
     limit: int = 100
@@ -61,14 +57,17 @@ class Operating:
         self._telemetry = telemetry
         self._drain = drain
 
-    async def listed(self, wanted: Wanted) -> Mapping[str, Any]:
+    async def listed(self, wanted: Wanted) -> Mapping[str, Any] | Denied:
         """Entries as wanted. A page may be empty and still not the last: `cursor` is null after that one."""
         found: list[Mapping[str, Any]] = []
         cursor = wanted.cursor
         for _ in range(_MOST_PAGES):
-            page = await self._ledger.page(cursor)
-            before = self._records.store.now() - wanted.older_than_ms
-            found += [in_short(entry) for entry in page.entries if _is_wanted(entry, wanted, before)]
+            try:
+                page = await self._ledger.page(cursor, wanted.sought, wanted.limit - len(found))
+            except ValueError:
+                return Denied("invalid", "cursor: is none that a list ended with")
+            before_ms = self._records.store.now() - wanted.older_than_ms
+            found += [in_short(entry) for entry in page.entries if _is_wanted(entry, wanted, before_ms)]
             cursor = page.cursor
             if cursor is None or len(found) >= wanted.limit:
                 break
@@ -132,7 +131,7 @@ class Operating:
         return BUILT_IN.defaults if policy is None else policy.settings(operation.tool)[0]
 
 
-_MOST_PAGES: Final = 4
+_MOST_PAGES: Final = 20
 """How many pages of the store one answer looks through."""
 _NOT_THERE: Final = Denied("not_found", "there is no such task or ledger entry")
 _NOT_UNKNOWN: Final = Denied("refused", "its outcome is not unknown: there is nothing to settle")
@@ -142,12 +141,6 @@ _NO_TASK: Final = Denied("refused", "its task has expired: there is nothing to c
 def _is_wanted(entry: Entry, wanted: Wanted, before_ms: int) -> bool:
     operation, task = entry.operation, entry.task
     if operation is None:
-        return wanted.state is None and wanted.upstream is None
-    if wanted.tasks and (task is None or task.hidden):
-        return False
-    record = task if wanted.tasks and task is not None else operation
-    return (
-        wanted.state in (None, record.state)
-        and wanted.upstream in (None, operation.owner.upstream)
-        and record.updated_ms <= before_ms
-    )
+        return wanted.upstream is None
+    changed_ms = max(operation.updated_ms, 0 if task is None else task.updated_ms)
+    return wanted.upstream in (None, operation.owner.upstream) and changed_ms <= before_ms

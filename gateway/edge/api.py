@@ -12,6 +12,7 @@ from gateway.core.model import OperationState, TaskState
 from gateway.edge.guard import Guard, Problem, answer
 from gateway.operating import Denied, Operating, Wanted
 from gateway.policy.shape import STRICT
+from gateway.store.ledger import Sought
 from gateway.store.port import StoreAway
 from gateway.telemetry import Telemetry
 
@@ -21,7 +22,7 @@ MOST_BYTES: Final = 16_384
 _Said: TypeAlias = Mapping[str, Any] | Denied
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 _M = TypeVar("_M", bound=BaseModel)
-_STATUS: Final = {"not_found": 404, "refused": 409}
+_STATUS: Final = {"not_found": 404, "invalid": 400, "refused": 409}
 
 
 def _one_line(value: str) -> str:
@@ -43,7 +44,7 @@ class _Query(BaseModel):
     upstream: str | None = None
     older_than_s: Annotated[int, Field(strict=False, ge=0, le=10**9)] = 0
     limit: _Count = 100
-    cursor: Annotated[str, Field(max_length=512, pattern=r"^[\w:.~-]+$")] | None = None
+    cursor: Annotated[str, Field(max_length=512)] | None = None
 
 
 class _TaskQuery(_Query):
@@ -117,14 +118,15 @@ class Api:
         return guarded
 
     async def _tasks(self, request: web.Request) -> web.Response:
-        return await self._listed(_queried(request, _TaskQuery), tasks=True)
+        query = _queried(request, _TaskQuery)
+        return await self._listed(query, Sought(task=TaskState(query.state) if query.state else True))
 
     async def _ledger(self, request: web.Request) -> web.Response:
-        return await self._listed(_queried(request, _LedgerQuery), tasks=False)
+        query = _queried(request, _LedgerQuery)
+        return await self._listed(query, Sought(OperationState(query.state) if query.state else None))
 
-    async def _listed(self, query: _TaskQuery | _LedgerQuery, *, tasks: bool) -> web.Response:
-        older_than_ms = query.older_than_s * 1000
-        wanted = Wanted(tasks, query.state, query.upstream, older_than_ms, query.limit, query.cursor)
+    async def _listed(self, query: _Query, sought: Sought) -> web.Response:
+        wanted = Wanted(sought, query.upstream, query.older_than_s * 1000, query.limit, query.cursor)
         return _said(await self._operating.listed(wanted))
 
     async def _show(self, request: web.Request) -> web.Response:

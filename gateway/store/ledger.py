@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.model import Operation, Task
+from gateway.core.model import Operation, OperationState, Task, TaskState
 from gateway.store import codec
 from gateway.store.port import UnknownSchema
 from gateway.store.redis import RedisStore
 
 _NAME: Final = re.compile(r"(?:([A-Za-z0-9_-]{22}):)?([A-Za-z0-9_-]{16,64})")
+_CURSOR: Final = re.compile(r"(inf|[0-9]{1,16})~([A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{1,64})")
 _LOOK: Final = 1000
-"""How many keys one command looks at: bounds how long it blocks the store."""
+"""How many entries one command looks at: bounds how long it blocks the store."""
 _MOST_LOOKS: Final = 1000
-_START: Final = "0"
+"""How many commands look for an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,14 @@ class Entry:
     member: str
     task: Task | None
     operation: Operation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Which entries a page holds. `task`: a state, True for any task that its requestor knows of, None for all."""
+
+    operation: OperationState | None = None
+    task: TaskState | bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +55,34 @@ class LedgerStore:
         self._operations = f"{store.keys.base}o:"
         self._tasks = f"{store.keys.base}t:"
 
-    async def page(self, cursor: str | None) -> LedgerPage:
-        """The next entries, in no order. What stays while the pages are read is on one of them, perhaps on two."""
-        after, members = await self._scan(cursor or _START, "*")
-        entries = await asyncio.gather(*(self.entry(member) for member in members))
-        return LedgerPage([one for one in entries if one is not None], None if after == _START else after)
+    async def page(self, cursor: str | None, sought: Sought, size: int) -> LedgerPage:
+        """At most `size` of the next entries. Fewer are no sign of the end, which is a cursor of None.
+
+        Unknown outcomes come first, then what is kept for longest. Raises ValueError if this is no cursor.
+        """
+        found = _CURSOR.fullmatch(cursor) if cursor is not None else None
+        if cursor is not None and found is None:
+            raise ValueError(cursor)
+        start = ["", ""] if found is None else [found[1], found[2]]
+        task = "*" if sought.task is True else sought.task or ""
+        arguments = [self._store.keys.base, *start, _LOOK, size, sought.operation or "", task]
+        _, score, last, *rows = await self._store.run("ledger", [self._store.keys.ledger], arguments)
+        after = f"{score.decode()}~{last.decode()}" if last else None
+        return LedgerPage([_entry(member.decode(), task, head) for member, task, head in rows], after)
 
     async def find(self, name: str) -> str | None:
         """The member that a name stands for: itself, or the only one with this id. None if there is none."""
         found = _NAME.fullmatch(name)
-        if found is None:
-            return None
-        if found[1] is not None:
-            return name
-        cursor = _START
+        if found is None or found[1] is not None:
+            return None if found is None else name
+        cursor: int | bytes = 0
         for _ in range(_MOST_LOOKS):
-            cursor, members = await self._scan(cursor, f"*:{name}")
+            cursor, members = await self._store.call(
+                *("ZSCAN", self._store.keys.ledger, cursor, "MATCH", f"*:{name}", "COUNT", _LOOK)
+            )
             if members:
-                return members[0]
-            if cursor == _START:
+                return str(members[0][0].decode())
+            if int(cursor) == 0:
                 break
         return None
 
@@ -74,18 +92,11 @@ class LedgerStore:
             self._store.call("HGET", self._operations + member, "head"),
             self._store.call("HGET", self._tasks + member, "head"),
         )
-        if head is None:
-            return None
-        try:
-            return Entry(member, codec.decode_task(task) if task else None, codec.decode_operation(head))
-        except UnknownSchema:
-            return Entry(member, None, None)
-
-    async def _scan(self, cursor: str, pattern: str) -> tuple[str, list[str]]:
-        command = ("SCAN", cursor, "MATCH", self._operations + pattern, "COUNT", _LOOK)
-        after, keys = await self._store.call(*command)
-        return _text(after), [key.decode().removeprefix(self._operations) for key in keys]
+        return None if head is None else _entry(member, task, head)
 
 
-def _text(cursor: bytes | str | int) -> str:
-    return cursor.decode() if isinstance(cursor, bytes) else str(cursor)
+def _entry(member: str, task: bytes | None, operation: bytes) -> Entry:
+    try:
+        return Entry(member, codec.decode_task(task) if task else None, codec.decode_operation(operation))
+    except UnknownSchema:
+        return Entry(member, None, None)

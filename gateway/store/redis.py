@@ -47,6 +47,7 @@ _SCRIPTS: Final = (
     "attach",
     "swap",
     "bootstrap",
+    "ledger",
 )
 _LATE: Final = "late"
 _BATCH: Final = 64
