@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from gateway.audit import AuditFailed, Sink
 from gateway.callers import Endpoint
 from gateway.calls import Calls
 from gateway.config.load import Loaded, resolve
@@ -18,6 +19,8 @@ from gateway.edge.admin import Admin
 from gateway.edge.api import Api
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
 from gateway.edge.guard import Guard
+from gateway.exporting import Audit, Exporting
+from gateway.figures import Figures
 from gateway.forwarding import Forwarding
 from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
 from gateway.operating import Operating
@@ -28,6 +31,7 @@ from gateway.records import Records
 from gateway.runner import Limits, Runner
 from gateway.service import Service
 from gateway.store.embedded import Embedded
+from gateway.store.exports import Exports
 from gateway.store.ledger import LedgerStore
 from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
@@ -86,7 +90,10 @@ class Gateway:
         self.admin_address = ""
 
     async def start(self) -> None:
-        """Store, upstreams, runner, front door: in this order. Raises EmbeddedFailed, StoreAway or OSError."""
+        """Store, upstreams, runner, front door: in this order.
+
+        Raises EmbeddedFailed, AuditFailed, StoreAway or OSError.
+        """
         config, telemetry = self._loaded.config, self._telemetry
         url = await self._store_url(config)
         store = RedisStore(
@@ -95,6 +102,7 @@ class Gateway:
             timeout_s=config.store.timeout_s,
             lease_ms=int(config.runner.lease_s * 1000),
             session_idle_ms=int(config.sessions.idle_ttl_s * 1000),
+            exports=bool(config.audit.file),
         )
         self._stack.push_async_callback(store.close)
         await store.check()
@@ -129,9 +137,7 @@ class Gateway:
             new_id,
             lists_tasks=authenticator.tells_apart,
         )
-        policies = {name: endpoint.policy for name, endpoint in endpoints.items()}
-        operating = Operating(records, LedgerStore(store), policies, telemetry, self.drain)
-        await self._open_admin(Admin(store, telemetry, authenticator, Api(operating, self._guard(config), telemetry)))
+        await self._open_admin(store, records, authenticator, endpoints)
         self._stack.push_async_callback(wake.close)
         wake.start()
         self._runner = runner
@@ -199,11 +205,34 @@ class Gateway:
             upstream.hurry()
         await closing
 
-    async def _open_admin(self, admin: Admin) -> None:
-        self._admin = admin
-        address = self.front.admin(self._loaded.config)
+    async def _open_admin(
+        self, store: RedisStore, records: Records, authenticator: Authenticator, endpoints: Mapping[str, Endpoint]
+    ) -> None:
+        """The operator's side: the audit sink, and the listener for everything else."""
+        config, telemetry = self._loaded.config, self._telemetry
+        policies = {name: endpoint.policy for name, endpoint in endpoints.items()}
+        ledger, exports, audit = LedgerStore(store), Exports(store), await self._open_audit(config)
+        if config.audit.file:
+            exporting = Exporting(exports, audit, telemetry, random.random)
+            self._stack.push_async_callback(exporting.close)
+            exporting.start()
+        operating = Operating(records, ledger, policies, telemetry, audit, new_id, self.drain)
+        api = Api(operating, self._guard(config), telemetry)
+        figures = Figures(ledger, exports, list(endpoints), telemetry)
+        admin = self._admin = Admin(store, telemetry, authenticator, api, figures)
+        address = self.front.admin(config)
         if address is not None:
-            self.admin_address = await listen(admin.application(), address, self._telemetry, self._stack)
+            self.admin_address = await listen(admin.application(), address, telemetry, self._stack)
+
+    async def _open_audit(self, config: Config) -> Audit:
+        if not config.audit.file:
+            return Audit(None, self._telemetry)
+        sink = Sink(self._base / config.audit.file)
+        try:
+            await sink.write(())
+        except OSError as error:
+            raise AuditFailed(f"audit.file: cannot be written: {error.strerror or error}") from error
+        return Audit(sink, self._telemetry)
 
     def _guard(self, config: Config) -> Guard:
         token = config.admin.token

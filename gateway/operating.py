@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.audit import Resolved, TaskCancelled
 from gateway.core import engine, moves
 from gateway.core.engine import Command, Refused
-from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind
+from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind, Verified
+from gateway.exporting import Audit
 from gateway.policy.decide import BUILT_IN, Policy
 from gateway.policy.model import Settings
 from gateway.records import Records
@@ -48,6 +50,8 @@ class Operating:
         ledger: LedgerStore,
         policies: Mapping[str, Policy],
         telemetry: Telemetry,
+        audit: Audit,
+        new_id: Callable[[], str],
         drain: Callable[[bool], int | None],
     ) -> None:
         """`drain` tells how many calls this process still runs; None if the process stops already."""
@@ -55,6 +59,8 @@ class Operating:
         self._ledger = ledger
         self._policies = policies
         self._telemetry = telemetry
+        self._audit = audit
+        self._new_id = new_id
         self._drain = drain
 
     async def listed(self, wanted: Wanted) -> Mapping[str, Any] | Denied:
@@ -90,6 +96,7 @@ class Operating:
             again = changed.why is engine.Refusal.NOTHING_NEW
             return Denied("refused", "it has been asked to stop already" if again else "the task has already ended")
         self._telemetry.operated("cancel", task_id=entry.operation.id, upstream=entry.operation.owner.upstream, by=by)
+        await self._audit.record(TaskCancelled(self._new_id(), self._now(), entry.member, by))
         return await self.shown(entry.member)
 
     async def resolve(self, name: str, *, succeeded: bool, reason: str, by: str) -> Mapping[str, Any] | Denied:
@@ -106,6 +113,8 @@ class Operating:
         if isinstance(await self._change(operation, command, told), Refused):
             return _NOT_UNKNOWN  # its answer came a moment ago
         self._telemetry.operated("resolve", task_id=operation.id, upstream=operation.owner.upstream, by=by)
+        outcome = Verified.SUCCEEDED if succeeded else Verified.FAILED
+        await self._audit.record(Resolved(self._new_id(), self._now(), entry.member, outcome, reason, by))
         return await self.shown(entry.member)
 
     def drain(self, *, on: bool, by: str) -> Mapping[str, Any] | Denied:
@@ -115,6 +124,9 @@ class Operating:
             return Denied("refused", "the gateway is stopping")
         self._telemetry.operated("drain" if on else "undrain", by=by)
         return {"draining": on, "running": running}
+
+    def _now(self) -> int:
+        return self._records.store.now()
 
     async def _find(self, name: str) -> Entry | Denied:
         member = await self._ledger.find(name)

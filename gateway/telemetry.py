@@ -7,6 +7,7 @@ find a task for whoever has the same identity.
 import hashlib
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import orjson
@@ -25,6 +26,7 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self.log = _logger(stream or sys.stderr)
         self._theirs: dict[str, None] = {}
+        self._audit_works = True
         self._requests = Counter(
             "mtg_requests", "Requests of clients", ["upstream", "era", "method", "outcome"], registry=self.registry
         )
@@ -76,6 +78,17 @@ class Telemetry:
         self._process_starts = Counter(
             "mtg_upstream_process_starts", "Processes of stdio upstreams started", ["upstream"], registry=self.registry
         )
+        self._unknown = Gauge(
+            "mtg_ledger_unknown", "Operations whose outcome is unknown", ["upstream", "age"], registry=self.registry
+        )
+        self._unexported = Gauge(
+            "mtg_ledger_unexported", "Ledger entries that wait for the audit sink", registry=self.registry
+        )
+        self._export_lost = Counter(
+            "mtg_ledger_exports_lost", "Ledger entries that ended before they were exported", registry=self.registry
+        )
+        self._audit_up = Gauge("mtg_audit_up", "Whether the audit sink took what was written", registry=self.registry)
+        self._audit_up.set(1)
         self._store_up = Gauge("mtg_store_up", "Whether the store answered last", registry=self.registry)
 
     def request(self, *, upstream: str, era: str, method: str, outcome: str, status: int, seconds: float) -> None:
@@ -205,6 +218,29 @@ class Telemetry:
         """The operator did something by the admin listener. `by` is who, in the operator's own words."""
         about = {"upstream": upstream, "id": short(task_id)} if task_id else {}
         self.log.warning("operator", action=action, by=by, **about)
+
+    def ledger(self, unknown: Mapping[tuple[str, str], int], unexported: int) -> None:
+        """How many outcomes are unknown, by upstream and age, and how many entries wait for the audit sink."""
+        for labels, count in unknown.items():
+            self._unknown.labels(*labels).set(count)
+        self._unexported.set(unexported)
+
+    def audit(self, *, works: bool, error: str = "") -> None:
+        """The audit sink took what was written to it, or did not. Told when that changes."""
+        if works is self._audit_works:
+            return
+        self._audit_works = works
+        self._audit_up.set(int(works))
+        if works:
+            self.log.info("audit_back")
+        else:
+            self.log.error("audit_failed", error=error, hint="ledger entries wait in the store until it works again")
+
+    def audit_lost(self, entries: int) -> None:
+        """So many ledger entries ended before the audit sink took them."""
+        if entries:
+            self._export_lost.inc(entries)
+            self.log.error("audit_lost", entries=entries)
 
     def store_answers(self) -> None:
         """The store answered when the process started."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gateway.app import Gateway, serve
+from gateway.audit import AuditFailed
 from gateway.cli.check import WRONG, load_or_report, report
 from gateway.config.findings import examine
 from gateway.config.load import Loaded, Site, built_in_policy, command_problem, load_policy
@@ -53,7 +54,7 @@ async def until_stopped(gateway: Gateway, stop: asyncio.Event) -> int:
     """Runs until `stop` is set; the exit status, after saying what kept it from starting."""
     try:
         await serve(gateway, stop)
-    except EmbeddedFailed as error:
+    except (EmbeddedFailed, AuditFailed) as error:
         print(error, file=sys.stderr)
         return _FAILED
     except StoreAway:

@@ -135,6 +135,7 @@ def load_config(path: FilePath, key_problem: KeyProblem | None = None) -> Loaded
     _check_references(file, path.parent)
     _check_key_files(file, path.parent, key_problem)
     _check_commands(file, path.parent)
+    _check_audit(file, path.parent)
     policies, problems = [], set(file.problems)
     for _, table in file.tables("upstreams"):
         policy = table.get("policy")
@@ -252,6 +253,17 @@ def _check_commands(file: _File, base: FilePath) -> None:
             wrong = command_problem(command[0], folder, search if isinstance(search, str) else None, base)
             if wrong is not None:
                 file.problem((*path, "command"), wrong)
+
+
+def _check_audit(file: _File, base: FilePath) -> None:
+    for path, table in file.tables("audit"):
+        name = table.get("file")
+        if isinstance(name, str) and name and "\0" not in name:
+            target = base / name
+            if not target.parent.is_dir():
+                file.problem((*path, "file"), "lies in no directory that is there")
+            elif target.is_dir():
+                file.problem((*path, "file"), "is a directory: name a file in it")
 
 
 def command_problem(program: str, folder: FilePath, search: str | None, base: FilePath) -> str | None:

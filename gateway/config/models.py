@@ -158,6 +158,20 @@ class Secrets(Section):
     encrypt_at_rest: bool = False
 
 
+class Audit(Section):
+    """Where the ledger is exported to: `file` is a path, relative to the config file; empty for nowhere."""
+
+    file: str = ""
+
+    @field_validator("file")
+    @classmethod
+    def _a_path(cls, value: str) -> str:
+        if "\0" in value:
+            message = "must hold no NUL"
+            raise ValueError(message)
+        return value
+
+
 _OF_HTTP: Final = frozenset({"url", "headers", "connect_timeout_s"})
 _OF_STDIO: Final = frozenset({"command", "cwd", "env"})
 _NEEDED: Final = frozenset({"url", "command"})
@@ -284,6 +298,7 @@ class Config(Section):
     runner: Runner = Runner()
     sessions: Sessions = Sessions()
     auth: Auth = Auth()
+    audit: Audit = Audit()
     upstreams: Many[Upstream] = ()
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from gateway.edge.api import MOST_BYTES, Api
 from gateway.edge.auth import Authenticator
+from gateway.figures import Figures
 from gateway.store.port import Store, StoreAway
 from gateway.telemetry import Telemetry
 
@@ -13,9 +14,12 @@ from gateway.telemetry import Telemetry
 class Admin:
     """Liveness speaks of this process only, readiness of what it needs to take requests."""
 
-    def __init__(self, store: Store, telemetry: Telemetry, authenticator: Authenticator, api: Api) -> None:
+    def __init__(
+        self, store: Store, telemetry: Telemetry, authenticator: Authenticator, api: Api, figures: Figures
+    ) -> None:
         self._store = store
         self._api = api
+        self._figures = figures
         self._authenticator = authenticator
         self._telemetry = telemetry
         self.draining = False
@@ -44,6 +48,7 @@ class Admin:
         return web.Response(text="ready\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        await self._figures.refresh()
         # Writing hundreds of series takes milliseconds: not on the loop that serves requests.
         body = await asyncio.to_thread(self._telemetry.exposition)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

@@ -60,7 +60,7 @@ class Keys:
         self.switches = f"{self.base}sw"
         self.marker = f"{self.base}store"
         self.ledger = f"{self.base}lg"
-        self.unknown = f"{self.base}un"
+        self.exports = f"{self.base}xp"
 
     def task(self, ref: Ref) -> str:
         """The promise (hash)."""
@@ -157,6 +157,10 @@ class Keys:
         """Work to look at again: leases and deadlines (sorted set by time; lives for ever)."""
         return f"{self.base}watch:{upstream}"
 
+    def unknown(self, upstream: str) -> str:
+        """Unknown outcomes that are not forgotten (sorted set by the time since when; lives for ever)."""
+        return f"{self.base}un:{upstream}"
+
     def heartbeat(self, process: str) -> str:
         """When the lease of a process ends (string)."""
         return f"{self.base}hb:{process}"
@@ -174,11 +178,11 @@ def scope_of(*, upstream: str = "", tool: str = "", tenant: str = "") -> str:
 
 
 EVERYTHING: Final = "all"
-_PERMANENT: Final = frozenset({"secret", "sw", "store", "lg", "un"})
-"""What replicas share, the switches, the marker of a store that was set up, the ledger's indexes."""
+_PERMANENT: Final = frozenset({"secret", "sw", "store", "lg", "xp"})
+"""What replicas share, the switches, the marker of a store that was set up, the ledger, what is to be exported."""
 
 
 def may_live_for_ever(key: str, prefix: str) -> bool:
     """Whether a key may be without an expiry. Unknown operations may too, and the idempotency keys that name them."""
     rest = key.removeprefix(f"{prefix}:{{s0}}:")
-    return rest.startswith(("due:", "watch:")) or rest in _PERMANENT
+    return rest.startswith(("due:", "watch:", "un:")) or rest in _PERMANENT

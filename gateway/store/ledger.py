@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,9 @@ _NAME: Final = re.compile(r"(?:([A-Za-z0-9_-]{22}):)?([A-Za-z0-9_-]{16,64})")
 _CURSOR: Final = re.compile(r"(inf|[0-9]{1,16})~([A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{1,64})")
 _LOOK: Final = 1000
 """How many entries one command looks at: bounds how long it blocks the store."""
+_HOUR_MS: Final = 3_600_000
+AGES: Final = {"1h": _HOUR_MS, "1d": 24 * _HOUR_MS, "7d": 7 * 24 * _HOUR_MS, "older": None}
+"""How long an outcome has been unknown: less than this, and not less than the one before. None: for longer."""
 _MOST_LOOKS: Final = 1000
 """How many commands look for an id."""
 
@@ -85,6 +88,21 @@ class LedgerStore:
             if int(cursor) == 0:
                 break
         return None
+
+    async def unknown(self, upstreams: Sequence[str]) -> Mapping[tuple[str, str], int]:
+        """How many outcomes are unknown, by upstream and age."""
+        now = self._store.now()
+        bounds, top = {}, "+inf"
+        for age, longest in AGES.items():
+            bottom = "-inf" if longest is None else f"({now - longest}"
+            bounds[age] = (bottom, top)
+            top = bottom.removeprefix("(")
+        wanted = [(upstream, age) for upstream in upstreams for age in AGES]
+        key = self._store.keys.unknown
+        counts = await asyncio.gather(
+            *(self._store.call("ZCOUNT", key(upstream), *bounds[age]) for upstream, age in wanted)
+        )
+        return dict(zip(wanted, counts, strict=True))
 
     async def entry(self, member: str) -> Entry | None:
         """Both records; None if there is no such operation."""

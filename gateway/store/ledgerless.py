@@ -23,6 +23,6 @@ async def enter(keys: Keys, call: Callable[..., Awaitable[Any]]) -> None:
             operation = codec.decode_operation(head)
             await call("ZADD", keys.ledger, "NX", ends if ends > 0 else "+inf", member)
             if operation.state is OperationState.UNKNOWN and operation.effect is not Effect.READ_ONLY:
-                await call("ZADD", keys.unknown, "NX", operation.updated_ms, member)
+                await call("ZADD", keys.unknown(operation.owner.upstream), "NX", operation.updated_ms, member)
         if int(cursor) == 0:
             return

@@ -64,6 +64,13 @@ def _watch(operation: Operation, asked_until: int | None, now: int) -> int | Non
     return None
 
 
+def is_news(before: Operation | None, after: Operation) -> bool:
+    """Whether an audit sink is to be told: something became known of an effect, or is known to be unknown."""
+    told = after.settled or after.state is OperationState.UNKNOWN
+    same = before is not None and before.state is after.state
+    return told and not same and after.effect is not Effect.READ_ONLY
+
+
 def operation_expiry(task: Task | None, operation: Operation, now: int, retention_ms: int) -> int:
     """Read-only entries end with the task, unknown outcomes never, all others `retention_ms` after the last change."""
     if operation.effect is Effect.READ_ONLY:

@@ -19,7 +19,7 @@ from gateway.store.batch import Batch
 from gateway.store.codec import switch_record
 from gateway.store.keys import Keys, Ref, scope_of, tenant_digest
 from gateway.store.ledgerless import enter
-from gateway.store.placement import TOMBSTONE_MS, operation_expiry, place
+from gateway.store.placement import TOMBSTONE_MS, is_news, operation_expiry, place
 from gateway.store.port import (
     Change,
     Claim,
@@ -36,18 +36,8 @@ from gateway.store.port import (
 )
 
 _SCRIPTS: Final = (
-    "create",
-    "poll",
-    "commit",
-    "claim",
-    "hold",
-    "list",
-    "progress",
-    "append",
-    "attach",
-    "swap",
-    "bootstrap",
-    "ledger",
+    *("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "attach", "swap", "bootstrap"),
+    *("ledger", "export", "exported"),
 )
 _LATE: Final = "late"
 _BATCH: Final = 64
@@ -55,7 +45,10 @@ _BATCH: Final = 64
 
 
 class RedisStore:
-    """Records, indexes, claims and sessions. `clock` is monotonic, in seconds."""
+    """Records, indexes, claims and sessions. `clock` is monotonic, in seconds.
+
+    `exports`: what becomes known of an operation is queued for an audit sink.
+    """
 
     def __init__(
         self,
@@ -65,6 +58,7 @@ class RedisStore:
         timeout_s: float,
         lease_ms: int,
         session_idle_ms: int,
+        exports: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.keys = Keys(prefix)
@@ -73,6 +67,7 @@ class RedisStore:
         self._lease_ms = lease_ms
         self._timeout_ms = int(timeout_s * 1000)
         self._idle_ms = session_idle_ms
+        self._exports = exports
         self._clock = clock
         self._scripts = _load_scripts()
         self._store_ms, self._clock_s = 0, 0.0
@@ -187,8 +182,9 @@ class RedisStore:
             keys.listed(ref.owner),
             keys.awaiting(ref.owner),
             keys.ledger,
-            keys.unknown,
+            keys.unknown(ref.owner.upstream),
             keys.operation(ref) if change.after.operation.derived else keys.named(change.after.operation),
+            keys.exports,
         ]
         reply = await self.run("commit", names, self._commit_arguments(change))
         return Verdict(_in_time(reply))
@@ -301,6 +297,7 @@ class RedisStore:
             0 if task is None else task.created_ms,
             spot.operation_expiry or "+inf",
             operation.outcome,
+            int(self._exports and is_news(change.before.operation, operation)),
         ]
 
     def _not_after(self) -> int:

@@ -107,13 +107,13 @@ class TestEarlierRelease:
             assert (await store.load(ref(name))).operation.state is OperationState.ANSWERED
 
     async def test_outcomes_that_nobody_knows_are_listed_and_can_be_resolved(self, store, redis):
-        listed = await redis.zrange(store.keys.unknown, 0, -1)
+        listed = await redis.zrange(store.keys.unknown("reports"), 0, -1)
         assert listed == [ref("unknown").member.encode()]
         everything = await redis.zrange(store.keys.ledger, 0, -1)
         assert {ref(name).member.encode() for name in STORIES} <= {*everything}
         assert await redis.zscore(store.keys.ledger, ref("unknown").member) == float("inf")
         assert await change(store, engine.Reconcile(OutcomeKind.RESULT), ref=ref("unknown")) is Verdict.OK
-        assert await redis.zcard(store.keys.unknown) == 0
+        assert await redis.zcard(store.keys.unknown("reports")) == 0
 
     async def test_new_work_starts_beside_it(self, store):
         assert (await store.create(work(store, limits=(100, 100)))).verdict is Created.CREATED

@@ -170,14 +170,14 @@ class TestLedger:
         fence = (await sent(store)).pair.fence
         listed = await redis.zscore(store.keys.ledger, REF.member)
         assert listed == await redis.pexpiretime(store.keys.operation(REF))
-        assert await redis.zcard(store.keys.unknown) == 0
+        assert await redis.zcard(store.keys.unknown("reports")) == 0
         await change(store, engine.Lose(), fence=fence, body=b"{}")
         assert await redis.zscore(store.keys.ledger, REF.member) == float("inf")
-        since = await redis.zscore(store.keys.unknown, REF.member)
+        since = await redis.zscore(store.keys.unknown("reports"), REF.member)
         assert since <= store.now()
         await change(store, engine.Reconcile(OutcomeKind.RESULT))
         assert await redis.zscore(store.keys.ledger, REF.member) < float("inf")
-        assert await redis.zcard(store.keys.unknown) == 0
+        assert await redis.zcard(store.keys.unknown("reports")) == 0
 
     async def test_forgets_what_has_ended_when_something_is_added(self, store, redis):
         await redis.zadd(store.keys.ledger, {"gone": store.now() - 1})

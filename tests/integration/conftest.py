@@ -10,7 +10,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config.load import Loaded, Site
-from gateway.config.models import Admin, Auth, Config, Runner, Server, Store, Upstream
+from gateway.config.models import Admin, Audit, Auth, Config, Runner, Server, Store, Upstream
 from gateway.edge import streams
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
@@ -69,6 +69,7 @@ class Harness:
         transport: str = "streamable-http",
         store_s: float = 2,
         admin_token: str | None = None,
+        audit: Path | None = None,
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
@@ -78,6 +79,7 @@ class Harness:
             server=Server(listen="127.0.0.1:0", public_url=public_url, drain_deadline_s=drain_s),
             auth=auth or Auth(),
             admin=Admin(listen="127.0.0.1:0", token=admin_token),
+            audit=Audit(file=str(audit or "")),
             store=Store(url=self.store_url, timeout_s=store_s),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),
             upstreams=upstreams,

@@ -1,7 +1,7 @@
 -- Writes both records if nobody was faster: compare-and-set on both versions and on the holder's fence.
 -- KEYS  task, operation, result, arguments, tombstone, active of owner, active of tenant, running at upstream, index,
 --       due, watch, list, awaiting input, ledger, unknown outcomes, idempotency (the operation again: none, or it ends
---       by itself)
+--       by itself), what is to be exported
 -- ARGV   1 member               2 task version ('': known to be gone)   3 operation version
 --        4 fence ('': not a holder)
 --        5 task head ('': unchanged)       6 new task version           7 task state       8 hidden
@@ -12,7 +12,7 @@
 --       18 active (1)           19 due at ('': not due)                20 watch at ('': not watched)
 --       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
 --       24 schema               25 not after       26 creation time          27 ledger score
---       28 what is known of the effect
+--       28 what is known of the effect             29 to be exported (1)
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -46,6 +46,7 @@ if ARGV[9] ~= '' then
     if ARGV[14] == '0' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, ARGV[14]) end
   end
   redis.call('ZADD', KEYS[14], ARGV[27], member)
+  if ARGV[29] == '1' then redis.call('ZADD', KEYS[17], now, member) end
   -- Since when an outcome is unknown that will not be forgotten.
   if ARGV[14] == '0' then redis.call('ZADD', KEYS[15], 'NX', now, member) else redis.call('ZREM', KEYS[15], member) end
 end

@@ -219,6 +219,26 @@ def test_a_section_of_a_wrong_shape_is_one_problem(load, newline):
     ]
 
 
+@requirement("OWN-CONFIG")
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("absent/audit.jsonl", "lies in no directory that is there"),
+        (".", "is a directory: name a file in it"),
+        ("a\\u0000b", "must hold no NUL"),
+    ],
+)
+def test_an_audit_file_that_cannot_be_made_is_refused(load, file, problem):
+    assert load(f'{UPSTREAM}[audit]\nfile = "{file}"\n') == [f"config.toml:5: audit.file: {problem}"]
+
+
+@requirement("OWN-ADMIN")
+def test_a_token_of_the_admin_listener_must_lead_somewhere(load):
+    assert load(f'{UPSTREAM}[admin]\ntoken = "env:ABSENT"\n') == [
+        "config.toml:5: admin.token: environment variable ABSENT is not set or empty"
+    ]
+
+
 OTHER_VALUES = {
     "server.workers": "2",
     "store.shards": "2",

@@ -52,6 +52,7 @@ def test_every_key_has_its_documented_default():
         "runner": {"concurrency": 200, "lease_s": 15, "takeover_grace_s": 30, "cancel_grace_s": 5},
         "sessions": {"idle_ttl_s": 3600, "max_per_principal": 50},
         "auth": {"mode": "none", "issuers": ()},
+        "audit": {"file": ""},
         "upstreams": (
             {
                 "name": "a",
