@@ -35,6 +35,7 @@ from gateway.store.exports import Exports
 from gateway.store.ledger import LedgerStore
 from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
+from gateway.store.switches import Switches
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.upstream.auto import AutoUpstream
@@ -216,9 +217,10 @@ class Gateway:
             exporting = Exporting(exports, audit, telemetry, random.random)
             self._stack.push_async_callback(exporting.close)
             exporting.start()
-        operating = Operating(records, ledger, policies, telemetry, audit, new_id, self.drain)
+        switches = Switches(store)
+        operating = Operating(records, ledger, switches, policies, telemetry, audit, new_id, self.drain)
         api = Api(operating, self._guard(config), telemetry)
-        figures = Figures(ledger, exports, list(endpoints), telemetry)
+        figures = Figures(ledger, exports, switches, list(endpoints), telemetry)
         admin = self._admin = Admin(store, telemetry, authenticator, api, figures)
         address = self.front.admin(config)
         if address is not None:

@@ -1,10 +1,10 @@
 """What the operator may do: look at tasks and at the ledger, cancel, drain."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from gateway.audit import Resolved, TaskCancelled
+from gateway.audit import Resolved, SwitchChanged, TaskCancelled
 from gateway.core import engine, moves
 from gateway.core.engine import Command, Refused
 from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind, Verified
@@ -13,9 +13,10 @@ from gateway.policy.decide import BUILT_IN, Policy
 from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.showing import in_full, in_short
-from gateway.store.keys import Ref
+from gateway.store.keys import Ref, scope_of, tenant_key
 from gateway.store.ledger import Entry, LedgerStore, Sought
 from gateway.store.port import Pair
+from gateway.store.switches import Switches
 from gateway.telemetry import Telemetry
 from gateway.wire import work
 from gateway.wire.errors import Reject
@@ -41,6 +42,16 @@ class Wanted:
     cursor: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a switch is about: a tenant of an issuer, a tool of an upstream, an upstream, or everything."""
+
+    upstream: str = ""
+    tool: str = ""
+    issuer: str = ""
+    tenant: str | None = None
+
+
 class Operating:
     """Every method but `drain` raises StoreAway."""
 
@@ -48,6 +59,7 @@ class Operating:
         self,
         records: Records,
         ledger: LedgerStore,
+        switches: Switches,
         policies: Mapping[str, Policy],
         telemetry: Telemetry,
         audit: Audit,
@@ -57,6 +69,7 @@ class Operating:
         """`drain` tells how many calls this process still runs; None if the process stops already."""
         self._records = records
         self._ledger = ledger
+        self._switches = switches
         self._policies = policies
         self._telemetry = telemetry
         self._audit = audit
@@ -116,6 +129,22 @@ class Operating:
         outcome = Verified.SUCCEEDED if succeeded else Verified.FAILED
         await self._audit.record(Resolved(self._new_id(), self._now(), entry.member, outcome, reason, by))
         return await self.shown(entry.member)
+
+    async def switches(self) -> Mapping[str, Any]:
+        """All switches, the one of everything first."""
+        return {"switches": [asdict(one) for one in await self._switches.read()], "now_ms": self._now()}
+
+    async def switch(self, scope: Scope, *, on: bool, reason: str, by: str) -> Mapping[str, Any] | Denied:
+        """Blocks new starts in a scope, on every gateway, or allows them again. What runs goes on."""
+        if on and scope.upstream and scope.upstream not in self._policies:
+            return Denied("invalid", f"upstream: there is none of this name; there are: {', '.join(self._policies)}")
+        tenant = None if scope.tenant is None else (scope.issuer, scope.tenant)
+        whose = "" if tenant is None else tenant_key(*tenant)
+        name = scope_of(upstream=scope.upstream, tool=scope.tool, tenant=whose)
+        await self._switches.put(name, on=on, reason=reason, by=by, tenant=tenant)
+        self._telemetry.switch_changed(scope=name, on=on, reason=reason, by=by)
+        await self._audit.record(SwitchChanged(self._new_id(), self._now(), name, on, reason, by))
+        return await self.switches()
 
     def drain(self, *, on: bool, by: str) -> Mapping[str, Any] | Denied:
         """Whether this process takes no new work from now on. It cannot be undone once the process stops."""

@@ -81,6 +81,7 @@ class Telemetry:
         self._unknown = Gauge(
             "mtg_ledger_unknown", "Operations whose outcome is unknown", ["upstream", "age"], registry=self.registry
         )
+        self._switch = Gauge("mtg_switch", "Whether new starts are blocked", ["scope"], registry=self.registry)
         self._unexported = Gauge(
             "mtg_ledger_unexported", "Ledger entries that wait for the audit sink", registry=self.registry
         )
@@ -224,6 +225,16 @@ class Telemetry:
         for labels, count in unknown.items():
             self._unknown.labels(*labels).set(count)
         self._unexported.set(unexported)
+
+    def switches(self, blocked: Mapping[str, bool]) -> None:
+        """Which scopes have a switch, and whether it blocks new starts."""
+        self._switch.clear()
+        for scope, on in blocked.items():
+            self._switch.labels(scope).set(int(on))
+
+    def switch_changed(self, *, scope: str, on: bool, reason: str, by: str) -> None:
+        """The operator blocked new starts in a scope, or allowed them again, by this process."""
+        self.log.warning("switch_changed", scope=scope, on=on, reason=reason, by=by)
 
     def audit(self, *, works: bool, error: str = "") -> None:
         """The audit sink took what was written to it, or did not. Told when that changes."""

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from gateway.config.findings import examine
 from gateway.core.model import OperationState, TaskState
 from gateway.edge.guard import Guard, Problem, answer
-from gateway.operating import Denied, Operating, Wanted
-from gateway.policy.shape import STRICT
+from gateway.operating import Denied, Operating, Scope, Wanted
+from gateway.policy.shape import STRICT, Finding, refuse
 from gateway.store.ledger import Sought
 from gateway.store.port import StoreAway
 from gateway.telemetry import Telemetry
@@ -34,6 +34,7 @@ def _one_line(value: str) -> str:
 
 _Who: TypeAlias = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_one_line)]
 _Why: TypeAlias = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_one_line)]
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000)]
 _Count: TypeAlias = Annotated[int, Field(strict=False, ge=1, le=500)]
 
 
@@ -71,6 +72,25 @@ class _Resolve(_Act):
     reason: _Why
 
 
+class _Switch(_Act):
+    """`all`, an `upstream`, a `tool` of an upstream, or a `tenant` of an `issuer`: exactly one of them."""
+
+    on: bool
+    reason: _Why
+    all: Literal[True] | None = None
+    upstream: _Name | None = None
+    tool: _Name | None = None
+    issuer: _Name | None = None
+    tenant: _Name | None = None
+
+    @model_validator(mode="after")
+    def _one_scope(self) -> "_Switch":
+        given = {name for name in ("all", "upstream", "tool", "issuer", "tenant") if getattr(self, name) is not None}
+        if given not in ({"all"}, {"upstream"}, {"upstream", "tool"}, {"issuer", "tenant"}):
+            refuse([Finding((("scope",),), "must be all, or upstream, or upstream and tool, or issuer and tenant")])
+        return self
+
+
 class _Wrong(Exception):  # noqa: N818  # carries what is said about a request
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.reason)
@@ -94,6 +114,8 @@ class Api:
             ("GET", "/api/ledger"): self._ledger,
             ("GET", "/api/ledger/{id}"): self._show,
             ("POST", "/api/ledger/{id}/resolve"): self._resolve,
+            ("GET", "/api/switch"): self._switches,
+            ("POST", "/api/switch"): self._switch,
             ("POST", "/api/drain"): self._drain,
             ("*", "/api"): self._nothing,
             ("*", "/api/{rest:.*}"): self._nothing,
@@ -140,6 +162,14 @@ class Api:
         act = await _body(request, _Resolve)
         name, succeeded = request.match_info["id"], act.outcome == "succeeded"
         return _said(await self._operating.resolve(name, succeeded=succeeded, reason=act.reason, by=act.by))
+
+    async def _switches(self, _: web.Request) -> web.Response:
+        return answer(await self._operating.switches())
+
+    async def _switch(self, request: web.Request) -> web.Response:
+        act = await _body(request, _Switch)
+        scope = Scope(act.upstream or "", act.tool or "", act.issuer or "", act.tenant)
+        return _said(await self._operating.switch(scope, on=act.on, reason=act.reason, by=act.by))
 
     async def _drain(self, request: web.Request) -> web.Response:
         act = await _body(request, _Drain)

@@ -26,9 +26,13 @@ def encode(record: Task | Operation | Session | Owner) -> bytes:
     return msgspec.json.encode(record)
 
 
-def switch_record(*, on: bool, reason: str, by: str, at_ms: int) -> bytes:
-    """A switch as it is stored. Its first character tells whether it blocks; anything but `0` does."""
-    return (b"1" if on else b"0") + msgspec.json.encode({"reason": reason, "by": by, "at": at_ms})
+def switch_record(*, on: bool, reason: str, by: str, at_ms: int, tenant: tuple[str, str] | None = None) -> bytes:
+    """A switch as it is stored. Its first character tells whether it blocks; anything but `0` does.
+
+    `tenant`: issuer and tenant, where the scope is one, of which it names a digest only.
+    """
+    whose = {} if tenant is None else {"issuer": tenant[0], "tenant": tenant[1]}
+    return (b"1" if on else b"0") + msgspec.json.encode({"reason": reason, "by": by, "at": at_ms, **whose})
 
 
 def decode_task(head: bytes) -> Task:

@@ -38,7 +38,12 @@ def owner_digest(owner: Owner) -> str:
 @lru_cache(maxsize=65_536)
 def tenant_digest(owner: Owner) -> str:
     """Digest of issuer and tenant."""
-    return digest(owner.issuer, owner.tenant)
+    return tenant_key(owner.issuer, owner.tenant)
+
+
+def tenant_key(issuer: str, tenant: str) -> str:
+    """How keys and switches name a tenant."""
+    return digest(issuer, tenant)
 
 
 def digest(*parts: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from multidict import CIMultiDict
 
+from gateway.edge.auth import ANONYMOUS
 from tests.faults import cut
 from tests.requirements import requirement
 
@@ -230,6 +231,60 @@ class TestLedger:
             assert (said.status, said.body["error"]["reason"]) == (409, "refused")
         for body in ({"outcome": "unknown", "reason": "x"}, {"outcome": "failed"}, {"outcome": "failed", "reason": ""}):
             assert (await operator.post(f"/api/ledger/{done}/resolve", body)).status == 400
+
+
+class TestSwitch:
+    @requirement("OWN-SWITCH")
+    async def test_blocks_new_starts_on_every_gateway_and_what_runs_goes_on(self, operator, client, harness, upstream):
+        other = await harness.start()
+        await other.initialize()
+        running = await other.task("gate", {"name": "a"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        anonymous = {"issuer": ANONYMOUS.issuer, "tenant": ANONYMOUS.tenant}
+        for scope in ({"all": True}, {"upstream": "reports"}, {"upstream": "reports", "tool": "echo"}, anonymous):
+            said = await operator.post("/api/switch", {**scope, "on": True, "reason": "INC-1", "by": "ada"})
+            (blocked,) = [one for one in said.body["switches"] if one["on"]]
+            assert (said.status, blocked["reason"], blocked["by"], blocked["readable"]) == (200, "INC-1", "ada", True)
+            refused = (await other.legacy_call("echo", task={})).error
+            assert (refused["code"], refused["data"]["retryable"]) == (50302, True)
+            said = await operator.post("/api/switch", {**scope, "on": False, "reason": "over"})
+            assert [(one["scope"], one["on"]) for one in said.body["switches"]] == [("all", False)]
+            assert await other.task("echo")
+        upstream.open("a")
+        assert (await other.legacy("tasks/result", {"taskId": running})).result
+        lines = [json.loads(line) for line in harness.log.getvalue().splitlines()]
+        changes = [line for line in lines if line["event"] == "switch_changed"]
+        assert (len(changes), changes[2]["scope"], changes[2]["reason"]) == (8, "upstream:reports", "INC-1")
+
+    @requirement("OWN-SWITCH")
+    async def test_what_is_lost_or_unreadable_is_told_and_repaired(self, operator, client, redis, http, harness):
+        await client.initialize()
+        for damage in (redis.hdel("mtg:{s0}:sw", "all"), redis.hset("mtg:{s0}:sw", "all", "?")):
+            await damage
+            (switch,) = (await operator.get("/api/switch")).body["switches"]
+            assert (switch["scope"], switch["on"], switch["readable"]) == ("all", True, False)
+            assert (await client.legacy_call("echo", task={})).error["code"] == 50302
+            async with http.get(harness.gateways[0].admin_address + "/metrics") as response:
+                assert 'mtg_switch{scope="all"} 1.0' in await response.text()
+            await operator.post("/api/switch", {"all": True, "on": False, "reason": "repaired"})
+            assert await client.task("echo")
+        await redis.hset("mtg:{s0}:sw", "upstream:gone", "1")
+        said = await operator.post("/api/switch", {"upstream": "gone", "on": False, "reason": "there is none"})
+        assert [one["scope"] for one in said.body["switches"]] == ["all"]
+
+    @requirement("OWN-SWITCH")
+    async def test_a_scope_that_is_none_is_refused(self, operator):
+        told = "scope: must be all, or upstream, or upstream and tool, or issuer and tenant"
+        for scope, message in (
+            ({}, told),
+            ({"tool": "t"}, told),
+            ({"all": True, "upstream": "reports"}, told),
+            ({"tenant": "t"}, told),
+            ({"upstream": "report"}, "upstream: there is none of this name; there are: reports"),
+        ):
+            said = await operator.post("/api/switch", {**scope, "on": True, "reason": "x"})
+            assert (said.status, said.body["error"]["message"]) == (400, message)
+        assert [one["on"] for one in (await operator.get("/api/switch")).body["switches"]] == [False]
 
 
 class TestDrain:

@@ -65,6 +65,32 @@ async def test_an_unknown_outcome_is_found_and_settled(client, command, upstream
     assert (await command("ledger", "resolve", member, *words))[0] == 1
 
 
+@requirement("OWN-SWITCH")
+async def test_starts_are_blocked_and_allowed(client, command):
+    status, out, _ = await command("switch", "on", "--tool", "reports/echo", "--reason", "an incident", "--by", "ada")
+    rows = [line.split(maxsplit=4) for line in out.splitlines()]
+    assert (status, rows[0]) == (0, ["SCOPE", "STARTS", "SINCE", "BY", "REASON"])
+    assert [row[:2] for row in rows[1:]] == [["all", "allowed"], ["tool:reports/echo", "blocked"]]
+    assert rows[2][3:] == ["ada", "an incident"]
+    await command("switch", "on", "--tenant", "https://idp", "acme", "--reason", "x")
+    out = (await command("switch", "status"))[1]
+    assert out.splitlines()[2].split()[:3] == ["tenant:https://idp", "acme", "blocked"]
+    await command("switch", "off", "--tenant", "https://idp", "acme", "--reason", "x")
+    out = (await command("switch", "off", "--tool", "reports/echo", "--reason", "x", "--json"))[1]
+    assert [one["scope"] for one in json.loads(out)["switches"]] == ["all"]
+    for scope in (("--all",), ("--upstream", "reports")):
+        assert (await command("switch", "on", *scope, "--reason", "x"))[0] == 0
+    assert (await command("switch", "status"))[1].count("blocked") == 2
+    assert (await command("switch", "on", "--upstream", "x", "--reason", "x"))[0] == 1
+
+
+async def test_a_switch_that_cannot_be_read_is_told_as_such(client, command, redis):
+    await redis.delete("mtg:{s0}:sw")
+    out = (await command("switch", "status"))[1]
+    assert out.splitlines()[1].split(maxsplit=4)[4].startswith("the record is not there or cannot be read")
+    await command("switch", "off", "--all", "--reason", "x")
+
+
 @requirement("OWN-DRAIN")
 async def test_one_gateway_is_drained_and_taken_back(command):
     assert await command("drain", "--json") == (0, '{\n  "draining": true,\n  "running": 0\n}\n', "")

@@ -308,7 +308,21 @@ def test_the_version_is_the_one_of_the_package(capsys):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ([], ["serve", "check", "explain", "token", "tasks", "ledger", "drain", "--version", "run the gateway"]),
+        (
+            [],
+            [
+                "serve",
+                "check",
+                "explain",
+                "token",
+                "tasks",
+                "ledger",
+                "switch",
+                "drain",
+                "--version",
+                "run the gateway",
+            ],
+        ),
         (["serve"], ["--config FILE", "--upstream URL", "--policy FILE", "--listen HOST:PORT", "--admin HOST:PORT"]),
         (
             ["serve"],
@@ -322,6 +336,11 @@ def test_the_version_is_the_one_of_the_package(capsys):
         (["tasks", "cancel"], ["ID", "--by WHO", "--admin URL", "(http://127.0.0.1:8081)", "--token REFERENCE"]),
         (["ledger"], ["ls", "show", "resolve", "example: mcp-task-gateway ledger ls"]),
         (["ledger", "resolve"], ["ID", "--outcome {succeeded,failed}", "--reason TEXT", "--by WHO"]),
+        (["switch"], ["on", "off", "status", "example: mcp-task-gateway switch on --all"]),
+        (
+            ["switch", "on"],
+            ["--all", "--upstream NAME", "--tool UPSTREAM/TOOL", "--tenant ISSUER TENANT", "--reason TEXT"],
+        ),
         (["drain"], ["--off", "--by WHO", "example: mcp-task-gateway drain"]),
         (["token"], ["--key FILE", "(dev-key.pem)", "(3600)", "example: mcp-task-gateway token"]),
     ],

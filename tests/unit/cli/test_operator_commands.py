@@ -40,6 +40,22 @@ def test_an_option_that_makes_no_sense_ends_with_2(capsys, options, message):
     assert message in err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["on", "--reason", "x"], "one of the arguments --all --upstream --tool --tenant is required"),
+        (["on", "--all", "--upstream", "u", "--reason", "x"], "not allowed with argument --all"),
+        (["on", "--tool", "charge", "--reason", "x"], "must be UPSTREAM/TOOL"),
+        (["off", "--all"], "the following arguments are required: --reason"),
+    ],
+)
+def test_a_switch_has_one_scope_and_a_reason(capsys, options, message):
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["switch", *options])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_an_age_is_read_in_seconds():
     parse = parser().parse_args
     ages = [parse(["tasks", "ls", "--older-than", text]).older_than for text in ("90s", "10m", "2h", "7d")]
