@@ -68,12 +68,12 @@ class SwitchChanged:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """Records of a person lost what names them. `subject` is what stands in its place."""
+    """Records of a person lost what names them. `subjects` stand in their place, one for each issuer and tenant."""
 
     event: ClassVar[str] = "erased"
     id: str
     at_ms: int
-    subject: str
+    subjects: tuple[str, ...]
     entries: int
     tasks: int
     by: str

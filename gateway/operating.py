@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from gateway.audit import Resolved, SwitchChanged, TaskCancelled
+from gateway.audit import Erased, Resolved, SwitchChanged, TaskCancelled
 from gateway.core import engine, moves
 from gateway.core.engine import Command, Refused
-from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind, Verified
+from gateway.core.model import Learnt, Operation, OperationState, OutcomeKind, Task, Verified
+from gateway.erasing import Erasing, Person
 from gateway.exporting import Audit
 from gateway.policy.decide import BUILT_IN, Policy
 from gateway.policy.model import Settings
 from gateway.records import Records
 from gateway.showing import in_full, in_short
-from gateway.store.keys import Ref, scope_of, tenant_key
+from gateway.store.keys import scope_of, tenant_key
 from gateway.store.ledger import Entry, LedgerStore, Sought
 from gateway.store.port import Pair
 from gateway.store.switches import Switches
@@ -72,6 +73,7 @@ class Operating:
         self._switches = switches
         self._policies = policies
         self._telemetry = telemetry
+        self._erasing = Erasing(ledger, records.store.secret, self._stop)
         self._audit = audit
         self._new_id = new_id
         self._drain = drain
@@ -84,7 +86,7 @@ class Operating:
             try:
                 page = await self._ledger.page(cursor, wanted.sought, wanted.limit - len(found))
             except ValueError:
-                return Denied("invalid", "cursor: is none that a list ended with")
+                return _NO_CURSOR
             before_ms = self._records.store.now() - wanted.older_than_ms
             found += [in_short(entry) for entry in page.entries if _is_wanted(entry, wanted, before_ms)]
             cursor = page.cursor
@@ -104,7 +106,7 @@ class Operating:
             return entry
         if entry.operation is None or entry.task is None:
             return _NO_TASK
-        changed = await self._change(entry.operation, engine.Cancel(final=entry.task.dialect == TASKS_2025))
+        changed = await self._change(entry, entry.operation, _cancellation(entry.task))
         if isinstance(changed, Refused):
             again = changed.why is engine.Refusal.NOTHING_NEW
             return Denied("refused", "it has been asked to stop already" if again else "the task has already ended")
@@ -123,12 +125,24 @@ class Operating:
         kind = OutcomeKind.RESULT if succeeded else OutcomeKind.TOOL_ERROR
         command = engine.Reconcile(kind, Learnt.RESOLVED, operation.receipt, by, reason)
         told = work.failure(Reject("outcome_unknown", moves.WAS_DONE if succeeded else moves.WAS_NOT_DONE))
-        if isinstance(await self._change(operation, command, told), Refused):
+        if isinstance(await self._change(entry, operation, command, told), Refused):
             return _NOT_UNKNOWN  # its answer came a moment ago
         self._telemetry.operated("resolve", task_id=operation.id, upstream=operation.owner.upstream, by=by)
         outcome = Verified.SUCCEEDED if succeeded else Verified.FAILED
         await self._audit.record(Resolved(self._new_id(), self._now(), entry.member, outcome, reason, by))
         return await self.shown(entry.member)
+
+    async def erase(self, person: Person, cursor: str | None, by: str) -> Mapping[str, Any] | Denied:
+        """Takes a person's name out of a part of the ledger; the next one begins at `cursor`, null after the last."""
+        try:
+            done = await self._erasing.erase(person, cursor)
+        except ValueError:
+            return _NO_CURSOR
+        if done.entries:
+            self._telemetry.operated("erase", by=by)
+            told = Erased(self._new_id(), self._now(), tuple(sorted(done.subjects)), done.entries, done.tasks, by)
+            await self._audit.record(told)
+        return {**asdict(done), "subjects": sorted(done.subjects)}
 
     async def switches(self) -> Mapping[str, Any]:
         """All switches, the one of everything first."""
@@ -157,14 +171,19 @@ class Operating:
     def _now(self) -> int:
         return self._records.store.now()
 
+    async def _stop(self, entry: Entry) -> None:
+        if entry.operation is not None and entry.task is not None:
+            await self._change(entry, entry.operation, _cancellation(entry.task))
+
     async def _find(self, name: str) -> Entry | Denied:
         member = await self._ledger.find(name)
         entry = None if member is None else await self._ledger.entry(member)
         return _NOT_THERE if entry is None else entry
 
-    async def _change(self, operation: Operation, command: Command, body: bytes | None = None) -> Pair | Refused:
-        ref = Ref(operation.owner, operation.id)
-        return await self._records.change(ref, command, self._settings(operation), body)
+    async def _change(
+        self, entry: Entry, operation: Operation, command: Command, body: bytes | None = None
+    ) -> Pair | Refused:
+        return await self._records.change(entry.ref(operation), command, self._settings(operation), body)
 
     def _settings(self, operation: Operation) -> Settings:
         """What applies to its tool; of an upstream that is not configured here, what applies by default."""
@@ -174,9 +193,15 @@ class Operating:
 
 _MOST_PAGES: Final = 20
 """How many pages of the store one answer looks through."""
+_NO_CURSOR: Final = Denied("invalid", "cursor: is none that an answer ended with")
 _NOT_THERE: Final = Denied("not_found", "there is no such task or ledger entry")
 _NOT_UNKNOWN: Final = Denied("refused", "its outcome is not unknown: there is nothing to settle")
 _NO_TASK: Final = Denied("refused", "its task has expired: there is nothing to cancel")
+
+
+def _cancellation(task: Task) -> Command:
+    """What a client of this dialect would say (T25-CAN-1, TX-CAN-1)."""
+    return engine.Cancel(final=task.dialect == TASKS_2025)
 
 
 def _is_wanted(entry: Entry, wanted: Wanted, before_ms: int) -> bool:

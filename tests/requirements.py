@@ -178,6 +178,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-ADMIN": Entry("the operator's API serves whoever has the token, or without one no web page", OWN),
     "OWN-AUDIT": Entry("what becomes known of an effect reaches the audit sink at least once", OWN),
     "OWN-UNKNOWN": Entry("unknown outcomes are counted by age", OWN),
+    "OWN-ERASE": Entry("a person's name is taken out of the records; what happened and what is unknown stay", OWN),
     "OWN-OPERATE": Entry("the operator finds, cancels and settles whatever is recorded, and reads no arguments", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
     "OWN-SWITCH": Entry("a switch that is on, lost or unreadable blocks new starts, and nothing else", OWN),

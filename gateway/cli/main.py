@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway import __version__
-from gateway.cli import check, drain, explain, ledger, serve, stdio, switch, tasks, token
+from gateway.cli import check, drain, erase, explain, ledger, serve, stdio, switch, tasks, token
 from gateway.cli.remote import spaced
 
 _LISTEN = "127.0.0.1:8080"
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     _check(commands)
     _explain(commands)
     _token(commands)
-    for module in (tasks, ledger, switch, drain):
+    for module in (tasks, ledger, switch, drain, erase):
         module.add(commands)
     return top
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from gateway.config.findings import examine
 from gateway.core.model import OperationState, TaskState
 from gateway.edge.guard import Guard, Problem, answer
+from gateway.erasing import Person
 from gateway.operating import Denied, Operating, Scope, Wanted
 from gateway.policy.shape import STRICT, Finding, refuse
 from gateway.store.ledger import Sought
@@ -91,6 +92,13 @@ class _Switch(_Act):
         return self
 
 
+class _Erase(_Act):
+    subject: _Name
+    issuer: _Name | None = None
+    tenant: _Name | None = None
+    cursor: str | None = None
+
+
 class _Wrong(Exception):  # noqa: N818  # carries what is said about a request
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.reason)
@@ -116,6 +124,7 @@ class Api:
             ("POST", "/api/ledger/{id}/resolve"): self._resolve,
             ("GET", "/api/switch"): self._switches,
             ("POST", "/api/switch"): self._switch,
+            ("POST", "/api/erase"): self._erase,
             ("POST", "/api/drain"): self._drain,
             ("*", "/api"): self._nothing,
             ("*", "/api/{rest:.*}"): self._nothing,
@@ -170,6 +179,11 @@ class Api:
         act = await _body(request, _Switch)
         scope = Scope(act.upstream or "", act.tool or "", act.issuer or "", act.tenant)
         return _said(await self._operating.switch(scope, on=act.on, reason=act.reason, by=act.by))
+
+    async def _erase(self, request: web.Request) -> web.Response:
+        act = await _body(request, _Erase)
+        person = Person(act.subject, act.issuer, act.tenant)
+        return _said(await self._operating.erase(person, act.cursor, act.by))
 
     async def _drain(self, request: web.Request) -> web.Response:
         act = await _body(request, _Drain)

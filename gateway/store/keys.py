@@ -18,15 +18,16 @@ _NOWHERE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Where a pair of records lives."""
+    """Where a pair of records lives. `at` is the digest of the owner that it was made for, where that was erased."""
 
     owner: Owner
     id: str
+    at: str = ""
 
     @property
     def member(self) -> str:
         """How indexes and wake-ups name the pair. An id that no gateway could have made names nothing."""
-        return f"{owner_digest(self.owner)}:{self.id if _ID.fullmatch(self.id) else _NOWHERE}"
+        return f"{self.at or owner_digest(self.owner)}:{self.id if _ID.fullmatch(self.id) else _NOWHERE}"
 
 
 @lru_cache(maxsize=65_536)
@@ -147,12 +148,12 @@ class Keys:
         """Which session of the upstream belongs to a client session (string)."""
         return f"{self.base}us:{owner_digest(owner)}:{client if _ID.fullmatch(client) else _NOWHERE}"
 
-    def named(self, operation: Operation) -> str:
+    def named(self, operation: Operation, at: str = "") -> str:
         """Which operation a requestor's own name for an effect stands for (hash). Without a name, the operation."""
         if not operation.idempotency_key:
-            return self.operation(Ref(operation.owner, operation.id))
+            return self.operation(Ref(operation.owner, operation.id, at))
         name = digest(operation.tool, operation.idempotency_key)
-        return f"{self.base}i:{owner_digest(operation.owner)}:{name}"
+        return f"{self.base}i:{at or owner_digest(operation.owner)}:{name}"
 
     def due(self, upstream: str) -> str:
         """Work to start (sorted set by time; lives for ever)."""

@@ -4,10 +4,12 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from gateway.core.model import Operation, OperationState, Task, TaskState
+from gateway.core.model import SCHEMA, Operation, OperationState, Task, TaskState
 from gateway.store import codec
+from gateway.store.keys import Ref
 from gateway.store.port import UnknownSchema
 from gateway.store.redis import RedisStore
 
@@ -32,6 +34,20 @@ class Entry:
     member: str
     task: Task | None
     operation: Operation | None
+
+    def ref(self, operation: Operation) -> Ref:
+        """Where it lives, whether or not its owner was erased."""
+        return Ref(operation.owner, operation.id, self.member.partition(":")[0])
+
+
+class Erasure(StrEnum):
+    """What became of a wish to erase."""
+
+    OK = "ok"
+    STALE = "stale"
+    BUSY = "busy"
+    """Somebody holds the operation."""
+    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,17 @@ class LedgerStore:
             if int(cursor) == 0:
                 break
         return None
+
+    async def erase(self, entry: Entry, after: Operation) -> Erasure:
+        """Writes the operation in the place of the entry's, and removes the task, if nobody was faster."""
+        ref, keys = entry.ref(after), self._store.keys
+        before = after.version - 1
+        named = [keys.operation(ref), keys.task(ref), keys.result(ref), keys.arguments(ref), keys.tombstone(ref)]
+        base, owner = keys.base, ref.at
+        indexes = [f"{base}{index}:{owner}" for index in ("ix", "ls", "in")] + [keys.watch(after.owner.upstream)]
+        arguments = [entry.member, before, codec.encode(after), after.version, SCHEMA]
+        _, verdict = await self._store.run("erase", named + indexes, arguments)
+        return Erasure(verdict.decode())
 
     async def unknown(self, upstreams: Sequence[str]) -> Mapping[tuple[str, str], int]:
         """How many outcomes are unknown, by upstream and age."""

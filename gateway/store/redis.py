@@ -35,10 +35,6 @@ from gateway.store.port import (
     Verdict,
 )
 
-_SCRIPTS: Final = (
-    *("create", "poll", "commit", "claim", "hold", "list", "progress", "append", "attach", "swap", "bootstrap"),
-    *("ledger", "export", "exported"),
-)
 _LATE: Final = "late"
 _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
@@ -183,7 +179,7 @@ class RedisStore:
             keys.awaiting(ref.owner),
             keys.ledger,
             keys.unknown(ref.owner.upstream),
-            keys.operation(ref) if change.after.operation.derived else keys.named(change.after.operation),
+            keys.operation(ref) if change.after.operation.derived else keys.named(change.after.operation, ref.at),
             keys.exports,
         ]
         reply = await self.run("commit", names, self._commit_arguments(change))
@@ -377,5 +373,5 @@ def _claim(entry: Sequence[Any], now: int) -> Claim:
 
 def _load_scripts() -> Mapping[str, tuple[str, str]]:
     folder = resources.files("gateway.store") / "lua"
-    sources = {name: (folder / f"{name}.lua").read_text() for name in _SCRIPTS}
+    sources = {found.name.removesuffix(".lua"): found.read_text() for found in folder.iterdir()}
     return {name: (text, hashlib.sha1(text.encode()).hexdigest()) for name, text in sources.items()}  # noqa: S324  # Redis's own naming

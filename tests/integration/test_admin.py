@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 
 from gateway.edge.auth import ANONYMOUS
 from tests.faults import cut
+from tests.integration.conftest import eventually
 from tests.requirements import requirement
 
 TOKEN = "a-token-of-the-operator"
@@ -192,6 +193,10 @@ class TestTasks:
         assert (again.status, again.body["error"]["reason"]) == (409, "refused")
 
 
+async def no_value():
+    return None
+
+
 async def lost(client, upstream, tool="echo", arguments=None) -> str:
     """A task whose call was sent and never answered."""
     upstream.fault = cut
@@ -231,6 +236,49 @@ class TestLedger:
             assert (said.status, said.body["error"]["reason"]) == (409, "refused")
         for body in ({"outcome": "unknown", "reason": "x"}, {"outcome": "failed"}, {"outcome": "failed", "reason": ""}):
             assert (await operator.post(f"/api/ledger/{done}/resolve", body)).status == 400
+
+
+class TestErase:
+    @requirement("OWN-ERASE")
+    async def test_takes_the_name_out_and_leaves_what_happened(self, client, operator, upstream, redis):
+        await client.initialize()
+        done = await client.task("echo")
+        await client.legacy("tasks/result", {"taskId": done})
+        unknown = await lost(client, upstream)
+        other = await operator.post("/api/erase", {"subject": ANONYMOUS.subject, "tenant": "another"})
+        assert other.body == {"entries": 0, "tasks": 0, "under_way": 0, "subjects": [], "cursor": None}
+        said = await operator.post("/api/erase", {"subject": ANONYMOUS.subject, "by": "ada"})
+        (subject,) = said.body["subjects"]
+        assert (said.body["entries"], said.body["tasks"], said.body["under_way"]) == (2, 2, 0)
+        for task_id, outcome in ((done, "succeeded"), (unknown, "unknown")):
+            entry = (await operator.get(f"/api/ledger/{task_id}")).body
+            assert (entry["task"], entry["operation"]["outcome"]) == (None, outcome)
+            assert entry["operation"]["owner"]["subject"] == subject
+            assert (await client.legacy("tasks/get", {"taskId": task_id})).error["code"] == -32602
+        for key in await redis.keys():
+            kind = await redis.type(key)
+            found = await (
+                redis.hgetall(key) if kind == b"hash" else redis.get(key) if kind == b"string" else no_value()
+            )
+            assert ANONYMOUS.subject not in str(found)
+        assert (await operator.post("/api/erase", {"subject": ANONYMOUS.subject})).body["entries"] == 0
+        settled = {"outcome": "succeeded", "reason": "INC-1"}
+        assert (await operator.post(f"/api/ledger/{unknown}/resolve", settled)).status == 200
+        assert (await operator.get("/api/ledger?state=unknown")).body["entries"] == []
+
+    @requirement("OWN-ERASE")
+    async def test_what_is_under_way_is_told_to_stop_first(self, client, operator, upstream):
+        await client.initialize()
+        await client.task("gate", {"name": "a"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        erase = {"subject": ANONYMOUS.subject}
+        said = await operator.post("/api/erase", erase)
+        assert (said.body["entries"], said.body["under_way"]) == (0, 1)
+        await upstream.until(upstream.cancelled)
+        assert (
+            await eventually(lambda: operator.post("/api/erase", erase), lambda one: one.body["entries"])
+        ).status == 200
+        assert (await operator.post("/api/erase", {**erase, "cursor": "x"})).status == 400
 
 
 class TestSwitch:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gateway.cli.main import main
+from gateway.edge.auth import ANONYMOUS
 from tests.integration.test_admin import lost
 from tests.requirements import requirement
 
@@ -82,6 +83,20 @@ async def test_starts_are_blocked_and_allowed(client, command):
         assert (await command("switch", "on", *scope, "--reason", "x"))[0] == 0
     assert (await command("switch", "status"))[1].count("blocked") == 2
     assert (await command("switch", "on", "--upstream", "x", "--reason", "x"))[0] == 1
+
+
+@requirement("OWN-ERASE")
+async def test_a_name_is_taken_out(client, command, upstream):
+    await client.initialize()
+    await client.legacy("tasks/result", {"taskId": await client.task("echo")})
+    await client.task("gate", {"name": "a"})
+    await upstream.until(lambda: upstream.calls("gate"))
+    status, out, err = await command("erase", "--subject", ANONYMOUS.subject, "--json")
+    said = json.loads(out)
+    assert (status, said["entries"], said["under_way"]) == (1, 1, 1)
+    assert err == "1 calls were told to stop: run this again once they have ended\n"
+    status, out, err = await command("erase", "--subject", "somebody", "--issuer", "x")
+    assert (status, out.split()[:4], err) == (0, ["FIELD", "VALUE", "entries", "0"], "")
 
 
 async def test_a_switch_that_cannot_be_read_is_told_as_such(client, command, redis):
