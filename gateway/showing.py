@@ -50,8 +50,9 @@ def ledger_entry(operation: Operation) -> Mapping[str, Any]:
     shown = {**_plain(operation), "outcome": operation.outcome}
     for name in ("handle", "place", "seen"):
         shown.pop(name)
-    if shown["inquiry"] is not None:
-        del shown["inquiry"]["arguments"]
+    for name, part in (("inquiry", "arguments"), ("approval", "message")):
+        if shown[name] is not None:
+            del shown[name][part]
     return shown
 
 

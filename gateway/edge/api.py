@@ -1,5 +1,6 @@
 """The operator's API below `/api`: JSON in, JSON out. What is wrong with a request is said before anything is done."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
@@ -112,6 +113,7 @@ class Api:
         self._operating = operating
         self._guard = guard
         self._telemetry = telemetry
+        self._acting: set[asyncio.Task[web.Response]] = set()
 
     def routes(self) -> list[web.RouteDef]:
         """Everything below `/api`, what is not there included."""
@@ -133,20 +135,29 @@ class Api:
 
     def _guarded(self, handler: _Handler) -> _Handler:
         async def guarded(request: web.Request) -> web.Response:
-            problem = self._guard.refuses(request)
+            problem = self._guard.refuses(request) or await _unreadable(request)
             if problem is not None:
                 return problem.response()
-            try:
-                return await handler(request)
-            except _Wrong as wrong:
-                return wrong.problem.response()
-            except StoreAway:
-                return Problem(503, "store_away", "the store does not answer: try again", retryable=True).response()
-            except Exception as error:  # noqa: BLE001  # the message may hold what is in a record
-                self._telemetry.fault("admin", error)
-                return Problem(500, "internal", "a fault of the gateway: see its log").response()
+            if request.method == "GET":
+                return await self._served(handler, request)
+            # What was begun is ended and written down, whether or not anybody still waits for the answer.
+            acting = asyncio.ensure_future(self._served(handler, request))
+            self._acting.add(acting)
+            acting.add_done_callback(self._acting.discard)
+            return await asyncio.shield(acting)
 
         return guarded
+
+    async def _served(self, handler: _Handler, request: web.Request) -> web.Response:
+        try:
+            return await handler(request)
+        except _Wrong as wrong:
+            return wrong.problem.response()
+        except StoreAway:
+            return Problem(503, "store_away", "the store does not answer: try again", retryable=True).response()
+        except Exception as error:  # noqa: BLE001  # the message may hold what is in a record
+            self._telemetry.fault("admin", error)
+            return Problem(500, "internal", "a fault of the gateway: see its log").response()
 
     async def _tasks(self, request: web.Request) -> web.Response:
         query = _queried(request, _TaskQuery)
@@ -207,11 +218,18 @@ def _queried(request: web.Request, model: type[_M]) -> _M:
     return _checked(dict(request.query), model)
 
 
+async def _unreadable(request: web.Request) -> Problem | None:
+    """Reads the body, which is kept with the request."""
+    try:
+        await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        return Problem(413, "too_large", f"the body is larger than {MOST_BYTES} bytes")
+    return None
+
+
 async def _body(request: web.Request, model: type[_M]) -> _M:
     try:
         values = json.loads(await request.read() or b"{}")
-    except web.HTTPRequestEntityTooLarge as error:
-        raise _Wrong(Problem(413, "too_large", f"the body is larger than {MOST_BYTES} bytes")) from error
     except (ValueError, RecursionError) as error:
         raise _Wrong(Problem(400, "invalid", "the body is no JSON")) from error
     if not isinstance(values, dict):

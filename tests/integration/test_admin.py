@@ -305,6 +305,18 @@ class TestSwitch:
         assert (len(changes), changes[2]["scope"], changes[2]["reason"]) == (8, "upstream:reports", "INC-1")
 
     @requirement("OWN-SWITCH")
+    async def test_what_was_begun_is_ended_although_nobody_waits(self, operator, client, redis, harness):
+        await redis.execute_command("CLIENT", "PAUSE", 200, "ALL")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await operator.post("/api/switch", {"all": True, "on": True, "reason": "INC-1"})
+
+        async def told():
+            return [line for line in harness.log.getvalue().splitlines() if '"event":"switch_changed"' in line]
+
+        assert await eventually(told)
+
+    @requirement("OWN-SWITCH")
     async def test_what_is_lost_or_unreadable_is_told_and_repaired(self, operator, client, redis, http, harness):
         await client.initialize()
         for damage in (redis.hdel("mtg:{s0}:sw", "all"), redis.hset("mtg:{s0}:sw", "all", "?")):
