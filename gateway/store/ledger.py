@@ -15,7 +15,7 @@ from gateway.store.redis import RedisStore
 
 _NAME: Final = re.compile(r"(?:([A-Za-z0-9_-]{22}):)?([A-Za-z0-9_-]{16,64})")
 _CURSOR: Final = re.compile(r"(inf|[0-9]{1,16})~([A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{1,64})")
-_LOOK: Final = 1000
+_LOOK: Final = 500
 """How many entries one command looks at: bounds how long it blocks the store."""
 _HOUR_MS: Final = 3_600_000
 AGES: Final = {"1h": _HOUR_MS, "1d": 24 * _HOUR_MS, "7d": 7 * 24 * _HOUR_MS, "older": None}
