@@ -81,6 +81,9 @@ class Telemetry:
         self._unknown = Gauge(
             "mtg_ledger_unknown", "Operations whose outcome is unknown", ["upstream", "age"], registry=self.registry
         )
+        self._admin = Counter(
+            "mtg_admin_requests", "Requests to the operator's API", ["outcome"], registry=self.registry
+        )
         self._switch = Gauge("mtg_switch", "Whether new starts are blocked", ["scope"], registry=self.registry)
         self._unexported = Gauge(
             "mtg_ledger_unexported", "Ledger entries that wait for the audit sink", registry=self.registry
@@ -219,6 +222,10 @@ class Telemetry:
         """The operator did something by the admin listener. `by` is who, in the operator's own words."""
         about = {"upstream": upstream, "id": short(task_id)} if task_id else {}
         self.log.warning("operator", action=action, by=by, **about)
+
+    def admin(self, outcome: str) -> None:
+        """A request to the operator's API was answered: `ok`, or the word of a refusal."""
+        self._admin.labels(outcome).inc()
 
     def ledger(self, unknown: Mapping[tuple[str, str], int], unexported: int) -> None:
         """How many outcomes are unknown, by upstream and age, and how many entries wait for the audit sink."""

@@ -22,7 +22,7 @@ MOST_BYTES: Final = 16_384
 """A body of a request."""
 
 _Said: TypeAlias = Mapping[str, Any] | Denied
-_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[_Said]]
 _M = TypeVar("_M", bound=BaseModel)
 _STATUS: Final = {"not_found": 404, "invalid": 400, "refused": 409}
 
@@ -133,11 +133,11 @@ class Api:
         }
         return [web.route(method, path, self._guarded(handler)) for (method, path), handler in known.items()]
 
-    def _guarded(self, handler: _Handler) -> _Handler:
+    def _guarded(self, handler: _Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
             problem = self._guard.refuses(request) or await _unreadable(request)
             if problem is not None:
-                return problem.response()
+                return self._refused(problem)
             if request.method == "GET":
                 return await self._served(handler, request)
             # What was begun is ended and written down, whether or not anybody still waits for the answer.
@@ -150,64 +150,66 @@ class Api:
 
     async def _served(self, handler: _Handler, request: web.Request) -> web.Response:
         try:
-            return await handler(request)
+            said = await handler(request)
         except _Wrong as wrong:
-            return wrong.problem.response()
+            return self._refused(wrong.problem)
         except StoreAway:
-            return Problem(503, "store_away", "the store does not answer: try again", retryable=True).response()
+            return self._refused(Problem(503, "store_away", "the store does not answer: try again", retryable=True))
         except Exception as error:  # noqa: BLE001  # the message may hold what is in a record
             self._telemetry.fault("admin", error)
-            return Problem(500, "internal", "a fault of the gateway: see its log").response()
+            return self._refused(Problem(500, "internal", "a fault of the gateway: see its log"))
+        if isinstance(said, Denied):
+            return self._refused(Problem(_STATUS[said.reason], said.reason, said.message))
+        self._telemetry.admin("ok")
+        return answer(said)
 
-    async def _tasks(self, request: web.Request) -> web.Response:
+    def _refused(self, problem: Problem) -> web.Response:
+        self._telemetry.admin(problem.reason)
+        return problem.response()
+
+    async def _tasks(self, request: web.Request) -> _Said:
         query = _queried(request, _TaskQuery)
         return await self._listed(query, Sought(task=TaskState(query.state) if query.state else True))
 
-    async def _ledger(self, request: web.Request) -> web.Response:
+    async def _ledger(self, request: web.Request) -> _Said:
         query = _queried(request, _LedgerQuery)
         return await self._listed(query, Sought(OperationState(query.state) if query.state else None))
 
-    async def _listed(self, query: _Query, sought: Sought) -> web.Response:
+    async def _listed(self, query: _Query, sought: Sought) -> _Said:
         wanted = Wanted(sought, query.upstream, query.older_than_s * 1000, query.limit, query.cursor)
-        return _said(await self._operating.listed(wanted))
+        return await self._operating.listed(wanted)
 
-    async def _show(self, request: web.Request) -> web.Response:
-        return _said(await self._operating.shown(request.match_info["id"]))
+    async def _show(self, request: web.Request) -> _Said:
+        return await self._operating.shown(request.match_info["id"])
 
-    async def _cancel(self, request: web.Request) -> web.Response:
+    async def _cancel(self, request: web.Request) -> _Said:
         act = await _body(request, _Act)
-        return _said(await self._operating.cancel(request.match_info["id"], act.by))
+        return await self._operating.cancel(request.match_info["id"], act.by)
 
-    async def _resolve(self, request: web.Request) -> web.Response:
+    async def _resolve(self, request: web.Request) -> _Said:
         act = await _body(request, _Resolve)
         name, succeeded = request.match_info["id"], act.outcome == "succeeded"
-        return _said(await self._operating.resolve(name, succeeded=succeeded, reason=act.reason, by=act.by))
+        return await self._operating.resolve(name, succeeded=succeeded, reason=act.reason, by=act.by)
 
-    async def _switches(self, _: web.Request) -> web.Response:
-        return answer(await self._operating.switches())
+    async def _switches(self, _: web.Request) -> _Said:
+        return await self._operating.switches()
 
-    async def _switch(self, request: web.Request) -> web.Response:
+    async def _switch(self, request: web.Request) -> _Said:
         act = await _body(request, _Switch)
         scope = Scope(act.upstream or "", act.tool or "", act.issuer or "", act.tenant)
-        return _said(await self._operating.switch(scope, on=act.on, reason=act.reason, by=act.by))
+        return await self._operating.switch(scope, on=act.on, reason=act.reason, by=act.by)
 
-    async def _erase(self, request: web.Request) -> web.Response:
+    async def _erase(self, request: web.Request) -> _Said:
         act = await _body(request, _Erase)
         person = Person(act.subject, act.issuer, act.tenant)
-        return _said(await self._operating.erase(person, act.cursor, act.by))
+        return await self._operating.erase(person, act.cursor, act.by)
 
-    async def _drain(self, request: web.Request) -> web.Response:
+    async def _drain(self, request: web.Request) -> _Said:
         act = await _body(request, _Drain)
-        return _said(self._operating.drain(on=act.on, by=act.by))
+        return self._operating.drain(on=act.on, by=act.by)
 
-    async def _nothing(self, _: web.Request) -> web.Response:
-        return Problem(404, "not_found", "there is nothing here for this method: see docs/operations.md").response()
-
-
-def _said(result: _Said) -> web.Response:
-    if isinstance(result, Denied):
-        return Problem(_STATUS[result.reason], result.reason, result.message).response()
-    return answer(result)
+    async def _nothing(self, _: web.Request) -> _Said:
+        return Denied("not_found", "there is nothing here for this method: see docs/operations.md")
 
 
 def _queried(request: web.Request, model: type[_M]) -> _M:

@@ -68,6 +68,10 @@ class TestWho:
             assert said.headers["WWW-Authenticate"] == "Bearer"
         for path in ("/api", "/api/nowhere", "/%61pi/tasks"):
             assert (await operator.get(path)).status == 401
+        async with http.get(harness.gateways[0].admin_address + "/metrics") as response:
+            metrics = await response.text()
+        assert 'mtg_admin_requests_total{outcome="unauthenticated"} 10.0' in metrics
+        assert 'mtg_admin_requests_total{outcome="ok"} 2.0' in metrics
         assert await operator.ready() == 200
 
     @requirement("OWN-ADMIN")
