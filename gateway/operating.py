@@ -124,11 +124,12 @@ class Operating:
             return _NOT_UNKNOWN
         kind = OutcomeKind.RESULT if succeeded else OutcomeKind.TOOL_ERROR
         command = engine.Reconcile(kind, Learnt.RESOLVED, operation.receipt, by, reason)
-        told = work.failure(Reject("outcome_unknown", moves.WAS_DONE if succeeded else moves.WAS_NOT_DONE))
-        if isinstance(await self._change(entry, operation, command, told), Refused):
+        outcome = Verified.SUCCEEDED if succeeded else Verified.FAILED
+        told = {"operation": {"id": operation.id, "outcome": outcome}}
+        reject = Reject("key_settled", moves.WAS_DONE if succeeded else moves.WAS_NOT_DONE, told)
+        if isinstance(await self._change(entry, operation, command, work.failure(reject)), Refused):
             return _NOT_UNKNOWN  # its answer came a moment ago
         self._telemetry.operated("resolve", task_id=operation.id, upstream=operation.owner.upstream, by=by)
-        outcome = Verified.SUCCEEDED if succeeded else Verified.FAILED
         await self._audit.record(Resolved(self._new_id(), self._now(), entry.member, outcome, reason, by))
         return await self.shown(entry.member)
 

@@ -12,6 +12,7 @@ from gateway.reconciling import Pauses
 from gateway.store.codec import switch_record
 from gateway.wire import work
 from tests.integration.conftest import POLICY, eventually
+from tests.integration.test_admin import Operator
 from tests.integration.test_recovery import crash
 from tests.requirements import requirement
 from tests.upstream_server import UpstreamServer, answer
@@ -111,6 +112,20 @@ def events(harness, name):
 
 async def watched(redis):
     return await redis.zrange("mtg:{s0}:watch:reports", 0, -1)
+
+
+@requirement("OWN-RECONCILE", "OWN-OPERATE")
+async def test_a_task_that_waits_hears_what_the_operator_says(harness, upstream, redis, http):
+    client = await started(harness, policy())
+    task_id = await client.task("charge", CHARGE)
+    await upstream.until(lambda: upstream.calls("state"))
+    settled = {"outcome": "succeeded", "reason": "INC-1", "by": "ada"}
+    said = await Operator(http, harness.gateways[0]).post(f"/api/ledger/{task_id}/resolve", settled)
+    assert (said.status, said.body["operation"]["learnt"]) == (200, "resolved")
+    told = (await client.legacy("tasks/result", {"taskId": task_id})).error
+    assert (told["code"], told["data"]["operation"]) == (40902, {"id": task_id, "outcome": "succeeded"})
+    assert (await entry(redis, task_id))["state"] == "reconciled"
+    assert len(upstream.booked) == 1
 
 
 @requirement("OWN-RECONCILE", "OWN-ONCE")
