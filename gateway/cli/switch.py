@@ -17,7 +17,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "switch",
         help="block new starts on every gateway, or allow them again",
         description="The kill switch. While one is on, new calls in its scope are refused and planned ones wait, on "
-        "every gateway at the store. What runs goes on; tasks can be read and cancelled.",
+        "every gateway at the store. What runs goes on, and so do calls of tools that are never tasks.",
         epilog="example: mcp-task-gateway switch on --all --reason INC-4711 --by ada; "
         "or: mcp-task-gateway switch on --tool reports/charge --reason INC-4711; "
         "or: mcp-task-gateway switch on --tenant https://idp.example.com/ acme --reason INC-4711; "
