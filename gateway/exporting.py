@@ -45,6 +45,7 @@ class Exporting:
         self._audit = audit
         self._telemetry = telemetry
         self._jitter = jitter
+        self._stopping = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,10 +53,10 @@ class Exporting:
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="export")
 
     async def close(self) -> None:
-        """Writes what is due, if that can be done now, and ends."""
+        """Writes what is due, if that can be done now, and ends. What was taken is not left to the others."""
+        self._stopping.set()
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+            await self._loop
         with suppress(StoreAway):
             while await self.run_once() == _MOST:
                 pass
@@ -72,7 +73,7 @@ class Exporting:
         return len(taken)
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             pause = _TROUBLE_S
             try:
                 pause = 0 if await self.run_once() == _MOST else _PAUSE_S
@@ -80,7 +81,9 @@ class Exporting:
                 pass
             except Exception as error:  # noqa: BLE001  # one entry that cannot be written must not keep the others
                 self._telemetry.fault("export", error)
-            await asyncio.sleep(pause * (0.5 + self._jitter()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause * (0.5 + self._jitter())):
+                    await self._stopping.wait()
 
 
 def _event(export: Export, operation: Operation) -> Event:
