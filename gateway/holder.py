@@ -52,12 +52,18 @@ class Held:
 
 
 class Holder:
-    """Writes for what this process holds. `jitter` spreads what many processes would do together."""
+    """Writes for what `process`, this one, holds. `jitter` spreads what many processes would do together."""
 
     def __init__(
-        self, store: Store, policies: Mapping[str, Policy], telemetry: Telemetry, jitter: Callable[[], float]
+        self,
+        store: Store,
+        policies: Mapping[str, Policy],
+        telemetry: Telemetry,
+        jitter: Callable[[], float],
+        process: str,
     ) -> None:
         self.store = store
+        self._process = process
         self._policies = policies
         self._telemetry = telemetry
         self._jitter = jitter
@@ -88,7 +94,7 @@ class Holder:
             except StoreAway:
                 # Whether it was written is not known, but nothing has been sent: the record tells.
                 failures = await self._wait_for_store(held, failures)
-            if held.pair.operation is None or held.pair.fence != held.fence:
+            if held.pair.operation is None or held.pair.fence > held.fence:
                 return False
 
     async def finish(self, held: Held, command: Command, body: bytes | Reject, *, give_back: bool = False) -> None:
@@ -99,7 +105,7 @@ class Holder:
         command = self._proved(held, command, body)
         failures = 0
         while True:
-            if held.pair.operation is None or held.pair.fence != held.fence:
+            if held.pair.operation is None or held.pair.fence > held.fence:
                 return
             after = self._settle(held, command)
             if after is None:
@@ -130,7 +136,7 @@ class Holder:
         failures = 0
         while True:
             operation = held.pair.operation
-            if operation is None or held.pair.fence != held.fence:
+            if operation is None or held.pair.fence > held.fence:
                 return False
             if done(operation):
                 return True  # the answer to an earlier attempt was lost
@@ -163,7 +169,7 @@ class Holder:
 
     async def _try(self, held: Held, command: Command) -> bool | None:
         """One attempt; None if somebody changed the records in between. Raises StoreAway."""
-        if held.pair.operation is None or held.pair.fence != held.fence:
+        if held.pair.operation is None or held.pair.fence > held.fence:
             return False
         after = apply(held.pair.task, held.operation, command, self.store.now())
         if isinstance(after, Refused):
@@ -181,7 +187,7 @@ class Holder:
         """Applies a command that does not end the work; the records after it, or None if it was refused or fenced."""
         while True:
             pair = await self.store.load(held.ref)
-            if pair.operation is None or pair.fence != held.fence:
+            if pair.operation is None or pair.fence > held.fence:
                 return None
             after = apply(pair.task, pair.operation, command, pair.now)
             if isinstance(after, Refused):
@@ -233,6 +239,7 @@ class Holder:
             retention_ms=settings.ledger_retention_days * _DAY_MS,
             body=body,
             fence=held.fence,
+            holder=self._process,
             give_back=give_back or (again and after.operation is before.operation),
             restart_in_ms=self._restart_ms(after.operation) if again else 0,
         )

@@ -82,7 +82,7 @@ class Questions:
         """Whether a refused question may be asked again: another one was faster and took its key."""
         pair = await self._holder.store.load(held.ref)
         taken = pair.task is not None and any(question.key == key for question in pair.task.questions)
-        return taken and pair.fence == held.fence and pair.task is not None and not pair.task.terminal
+        return taken and pair.fence <= held.fence and pair.task is not None and not pair.task.terminal
 
     async def answer(self, held: Held, key: str) -> tuple[bool, bytes]:
         """Waits for the answer. When nobody gives one in time, the work is given up."""

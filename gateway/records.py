@@ -154,14 +154,18 @@ class Records:
 
         `body` is what the requestor gets to read if the command ends the task with a result or an error.
         """
+        in_doubt = False
         while True:
             pair = await self.store.load(ref)
             if pair.operation is None:
                 return Refused(engine.Refusal.TERMINAL)
-            after = apply(pair.task, pair.operation, command, pair.now)
+            operation = _doubted(pair.operation, pair.now) if in_doubt else pair.operation
+            after = apply(pair.task, operation, command, pair.now)
             if isinstance(after, Refused):
                 return after
-            if await self._commit(ref, pair, after, settings, body) is not Verdict.STALE:
+            verdict = await self._commit(ref, pair, after, settings, body)
+            in_doubt = in_doubt or verdict is Verdict.DOUBTFUL
+            if verdict not in (Verdict.STALE, Verdict.DOUBTFUL):
                 self._tell(ref, after, command)
                 return replace(pair, task=after.task, operation=after.operation)
 
@@ -261,6 +265,12 @@ class Records:
             operation=after.operation.state,
             cause=type(command).__name__.lower(),
         )
+
+
+def _doubted(operation: Operation, now: int) -> Operation:
+    """The operation as it has to be taken in a store that may have lost that it was sent."""
+    after = apply(None, operation, engine.Doubt(), now)
+    return after.operation if isinstance(after, Applied) else operation
 
 
 def clamp_ttl(call: CallTool, settings: Settings) -> int:

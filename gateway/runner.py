@@ -57,7 +57,7 @@ class Runner:
         self._store = store
         self._sites = sites
         policies = {name: site.policy for name, site in sites.items()}
-        self._holder = Holder(store, policies, telemetry, jitter)
+        self._holder = Holder(store, policies, telemetry, jitter, process)
         self._performing = Performing(
             self._holder, streams, sites, wake, telemetry, jitter, cancel_grace_s=limits.cancel_grace_s
         )
@@ -212,6 +212,8 @@ class Runner:
         operation, task = running.operation, running.pair.task
         if operation.state is OperationState.ACCEPTED:
             await self._performing.follow(running, new=False)
+        elif kind is ClaimKind.DOUBTFUL:
+            await self._holder.finish(running, engine.Doubt(), work.IN_DOUBT)
         elif operation.state is OperationState.UNKNOWN:
             await self._reconciling.ask(running)
         elif kind in (ClaimKind.LOST, ClaimKind.HELD) and operation.state is OperationState.SENT:

@@ -150,6 +150,8 @@ ENTRIES: dict[str, Entry] = {
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),
+    "OWN-DOUBT": Entry("a store that may have lost something never makes work start again that was sent", OWN),
+    "OWN-EVICT": Entry("a store that may evict records starts nothing, and says what to set", OWN),
     "OWN-CAS": Entry("a record that changed in between is not overwritten", OWN),
     "OWN-KEY": Entry("ownership is part of the key: a foreign id is an unknown id", OWN),
     "OWN-LEAK": Entry("every key has a time to live or is on the permanent list; counters heal themselves", OWN),

@@ -298,5 +298,10 @@ class Operation:
         """Whether an upstream that was told to work may have changed something."""
         return self.effect is not Effect.READ_ONLY
 
+    @property
+    def once(self) -> bool:
+        """Whether it must never be sent a second time while it is not known that the first time was none."""
+        return self.may_have_acted and not self.repeatable
+
 
 _OUTCOMES = {OperationState.DROPPED: Verified.NONE, OperationState.UNKNOWN: Verified.UNKNOWN}

@@ -18,6 +18,10 @@ class StoreAway(Exception):  # noqa: N818  # a state of the store, not an error 
         self.waited = waited
 
 
+class StoreUnfit(StoreAway):
+    """The store answers, and must not be used as it is set up; the message tells the operator what to do."""
+
+
 class UnknownSchema(Exception):  # noqa: N818  # names what was met
     """The record was written by a release that this one cannot read."""
 
@@ -105,7 +109,8 @@ class Pair:
 class Change:
     """What a command made of a pair, to be written if nobody was faster.
 
-    `body` is the result or error that a finished task gets. `fence` is checked where a holder writes. `restart_in_ms`
+    `body` is the result or error that a finished task gets. `fence` is checked where a holder writes, which is the
+    process `holder`: a store that has forgotten that it holds the operation learns it so. `restart_in_ms`
     delays an operation that is planned again. `give_back` lets go of an operation that is as it was: planned, or taken
     by its upstream, and then whoever claims it next asks on. `keep`: the holder goes on with it as it has it, planned.
     """
@@ -116,6 +121,7 @@ class Change:
     retention_ms: int
     body: bytes | None = None
     fence: int | None = None
+    holder: str = ""
     restart_in_ms: int = 0
     give_back: bool = False
     keep: bool = False
@@ -130,6 +136,8 @@ class Verdict(StrEnum):
     EXPIRED = "expired"
     """The task's record had expired; the operation was written."""
     GONE = "gone"
+    DOUBTFUL = "doubtful"
+    """It looks planned, and may have been sent: only whoever holds it can say that it was not."""
 
 
 class ClaimKind(StrEnum):
@@ -140,6 +148,8 @@ class ClaimKind(StrEnum):
     DEADLINE = "deadline"
     INQUIRE = "inquire"
     """Its outcome is unknown, and somebody can be asked."""
+    DOUBTFUL = "doubtful"
+    """It looks planned, in a store that may have lost that it was sent; whoever sent it had its time to say so."""
     RESUME = "resume"
     """Its upstream took it, and nobody asks any more what becomes of it."""
     HELD = "held"
@@ -177,6 +187,9 @@ class Store(Protocol):
 
     def connected_since(self) -> int:
         """The store's time of the first answer after the last failure."""
+
+    def epoch(self) -> int:
+        """How often the store has become another one that may have lost something, as of the last claim; 0: unknown."""
 
     async def create(self, work: NewWork) -> Creation:
         """Creates all or nothing. Creating the same id again is no second creation."""
@@ -217,4 +230,4 @@ class Store(Protocol):
         """Sets the store up if nobody has; how many shards it has. A switch that was lost is not made anew."""
 
     async def check(self) -> None:
-        """Asks the store whether it is there."""
+        """Asks the store whether it is there and can be written to. Raises StoreUnfit too."""

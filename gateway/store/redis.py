@@ -1,24 +1,18 @@
 """The one implementation of the store: Redis 7 or Valkey, through scripts that are loaded by their digest."""
 
-import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
 
 from gateway.core.model import SCHEMA, Owner
 from gateway.store import codec
-from gateway.store.batch import Batch
 from gateway.store.codec import switch_record
-from gateway.store.keys import Keys, Ref, scope_of, tenant_digest
+from gateway.store.keys import Ref, scope_of, tenant_digest
 from gateway.store.ledgerless import enter
+from gateway.store.line import Line, connect
 from gateway.store.placement import TOMBSTONE_MS, is_news, operation_expiry, place
 from gateway.store.port import (
     Change,
@@ -40,8 +34,11 @@ _BATCH: Final = 64
 """How many entries one claim looks at: bounds how long the script blocks the store."""
 
 
-class RedisStore:
-    """Records, indexes, claims and sessions. `clock` is monotonic, in seconds.
+__all__ = ["RedisStore", "connect"]
+
+
+class RedisStore(Line):
+    """Records, indexes, claims and sessions.
 
     `exports`: what becomes known of an operation is queued for an audit sink.
     """
@@ -57,34 +54,15 @@ class RedisStore:
         exports: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.keys = Keys(prefix)
-        self._client = client
-        self._batch = Batch(client, timeout_s)
+        super().__init__(client, prefix, timeout_s=timeout_s, clock=clock)
         self._lease_ms = lease_ms
-        self._timeout_ms = int(timeout_s * 1000)
         self._idle_ms = session_idle_ms
         self._exports = exports
-        self._clock = clock
-        self._scripts = _load_scripts()
-        self._store_ms, self._clock_s = 0, 0.0
-        self._connected_since: int | None = None
         self._secret: bytes | None = None
-
-    def now(self) -> int:
-        """The store's time, as of the last answer plus what has passed since."""
-        return self._store_ms + int((self._clock() - self._clock_s) * 1000)
-
-    def connected_since(self) -> int:
-        """The store's time of the first answer after the last failure; now, if it does not answer."""
-        return self._connected_since if self._connected_since is not None else self.now()
-
-    async def check(self) -> None:
-        """Asks the store for its time."""
-        seconds, micros = await self.call("TIME")
-        self._heard(int(seconds) * 1000 + int(micros) // 1000)
 
     async def create(self, work: NewWork) -> Creation:
         """One script, all or nothing."""
+        self.demand_fit()
         task, operation = work.task, work.operation
         ref, keys = Ref(task.owner, task.id), self.keys
         upstream, tenant = task.owner.upstream, tenant_digest(task.owner)
@@ -105,6 +83,7 @@ class RedisStore:
                 keys.switches,
                 keys.ledger,
                 keys.named(operation),
+                keys.marker,
             ],
             [
                 ref.member,
@@ -134,6 +113,7 @@ class RedisStore:
                 scope_of(upstream=upstream),
                 scope_of(upstream=upstream, tool=operation.tool),
                 scope_of(tenant=tenant),
+                int(operation.once),
             ],
         )
         return Creation(Created(_in_time(reply)), reply[2].decode())
@@ -181,6 +161,7 @@ class RedisStore:
             keys.unknown(ref.owner.upstream),
             keys.operation(ref) if change.after.operation.derived else keys.named(change.after.operation, ref.at),
             keys.exports,
+            keys.marker,
         ]
         reply = await self.run("commit", names, self._commit_arguments(change))
         return Verdict(_in_time(reply))
@@ -208,7 +189,9 @@ class RedisStore:
             self._not_after(),
             ask.upstream,
         ]
-        now, *entries = await self.run("claim", names, arguments)
+        now, epoch, evicts, *entries = await self.run("claim", names, arguments)
+        if epoch:
+            self.learn(epoch, evicts=bool(evicts))
         return [_claim(entry, now) for entry in entries]
 
     async def open_session(self, owner: Owner, session_id: str, session: Session) -> None:
@@ -252,11 +235,6 @@ class RedisStore:
             await enter(self.keys, self.call)
         return int(shards)
 
-    async def close(self) -> None:
-        """Waits for what is under way, then closes all connections."""
-        await self._batch.close()
-        await self._client.aclose()
-
     def _commit_arguments(self, change: Change) -> list[Any]:
         ref, before, after = change.ref, change.before, change.after
         task, operation = after.task, after.operation
@@ -294,50 +272,8 @@ class RedisStore:
             spot.operation_expiry or "+inf",
             operation.outcome,
             int(self._exports and is_news(change.before.operation, operation)),
+            change.holder,
         ]
-
-    def _not_after(self) -> int:
-        """The store's time until which this process waits for an answer. A script that runs later does nothing."""
-        return self.now() + self._timeout_ms
-
-    async def run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
-        """What a script answers; its first item is the store's time. Raises StoreAway."""
-        source, digest = self._scripts[name]
-        try:
-            reply = await self.call("EVALSHA", digest, len(keys), *keys, *arguments)
-        except NoScriptError:
-            reply = await self.call("EVAL", source, len(keys), *keys, *arguments)
-        self._heard(reply[0])
-        return reply
-
-    async def call(self, *command: Any) -> Any:
-        """What a command answers. Raises StoreAway."""
-        try:
-            reply = await self._batch.call(*command)
-        except NoScriptError:
-            raise
-        except (RedisError, OSError, TimeoutError) as error:
-            self._connected_since = None
-            waited = isinstance(error, (TimeoutError, RedisTimeoutError))
-            raise StoreAway(type(error).__name__, waited=waited) from error
-        return reply
-
-    def _heard(self, now_ms: int) -> None:
-        self._store_ms, self._clock_s = now_ms, self._clock()
-        if self._connected_since is None:
-            self._connected_since = now_ms
-
-
-def connect(url: str, timeout_s: float) -> "Redis":
-    """A client that sends nothing twice and waits for nothing longer than `timeout_s`."""
-    return Redis.from_url(
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 0),
-        retry_on_error=[],
-        protocol=3,
-    )
 
 
 def wake_message(change: Change) -> str:
@@ -369,9 +305,3 @@ def _claim(entry: Sequence[Any], now: int) -> Claim:
     pair = _pair(task, operation, int(fence), now)
     assert pair.operation is not None  # noqa: S101  # the script hands out what it has just read
     return Claim(ClaimKind(kind.decode()), Ref(pair.operation.owner, pair.operation.id), pair, arguments)
-
-
-def _load_scripts() -> Mapping[str, tuple[str, str]]:
-    folder = resources.files("gateway.store") / "lua"
-    sources = {found.name.removesuffix(".lua"): found.read_text() for found in folder.iterdir()}
-    return {name: (text, hashlib.sha1(text.encode()).hexdigest()) for name, text in sources.items()}  # noqa: S324  # Redis's own naming

@@ -13,6 +13,7 @@ from mcp_types import (
 from msgspec import Raw
 
 from gateway.core.engine import DEADLINE as DEADLINE_MESSAGE
+from gateway.core.engine import IN_DOUBT as IN_DOUBT_MESSAGE
 from gateway.core.engine import LOST as LOST_MESSAGE
 from gateway.core.engine import UNANSWERED as UNANSWERED_MESSAGE
 from gateway.core.model import Operation, OutcomeKind
@@ -22,7 +23,7 @@ from gateway.wire.jsonrpc import Members, Response, members, write
 from gateway.wire.pointers import find, path_of
 from gateway.wire.render import OPERATION, RELATED_TASK
 
-__all__ = ["DEADLINE", "LOST", "UNANSWERED", "Response", "call_params", "failure", "forwarded", "outcome"]
+__all__ = ["DEADLINE", "IN_DOUBT", "LOST", "UNANSWERED", "Response", "call_params", "failure", "forwarded", "outcome"]
 
 _BETWEEN_PEERS: Final = frozenset(
     {
@@ -59,6 +60,7 @@ _ANSWERS: Final = frozenset({"inputResponses", "requestState"})
 DEADLINE: Final = Reject("deadline", DEADLINE_MESSAGE)
 UNANSWERED: Final = Reject("expired_input", UNANSWERED_MESSAGE)
 LOST: Final = Reject("outcome_unknown", LOST_MESSAGE)
+IN_DOUBT: Final = Reject("outcome_unknown", IN_DOUBT_MESSAGE)
 
 
 def forwarded(

@@ -3,7 +3,8 @@
 -- ARGV  base of all keys, process, lease ms, grace ms, time since which the process has been connected,
 --       free slots, limit of running calls at the upstream, how many entries to look at, newest readable schema,
 --       not after, upstream
--- Answers {now, {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
+-- Answers {now, epoch, whether the server may evict (1),
+--          {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local base, process = ARGV[1], ARGV[2]
@@ -11,10 +12,16 @@ local lease, grace, connected = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(A
 local slots, limit, batch = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local newest = tonumber(ARGV[9])
 local free = slots
-local answer = {now}
 
 -- A store that was frozen runs this late: what the caller knew about its own connection is no longer true.
-if now > tonumber(ARGV[10]) then return {now} end
+if now > tonumber(ARGV[10]) then return {now, 0, 0} end
+
+local epoch, since = standing(base .. 'store', now)
+local told = redis.pcall('INFO', 'memory')
+local policy = type(told) == 'string' and string.match(told, 'maxmemory_policy:(%S+)') or 'noeviction'
+local evicts = policy ~= 'noeviction'
+local answer = {now, epoch, evicts and 1 or 0}
+if evicts then slots, free = 0, 0 end
 
 -- The heartbeat outlives the lease, so that others can tell since when it has lapsed.
 redis.call('SET', KEYS[4], now + lease, 'PX', lease + grace + 60000)
@@ -25,7 +32,7 @@ end
 
 local function hand(kind, member, key)
   -- A fence is a time: it comes never twice, not even in a store that lost what it gave out.
-  local fence = math.max(tonumber(redis.call('HGET', key, 'fn')) + 1, now)
+  local fence = math.max(tonumber(redis.call('HGET', key, 'fn')) + 1, t[1] * 1000000 + t[2])
   redis.call('HSET', key, 'hd', process, 'fn', fence)
   redis.call('ZREM', KEYS[1], member)
   redis.call('ZADD', KEYS[2], now + lease, member)
@@ -54,8 +61,9 @@ end
 
 local function look(member)
   local key = base .. 'o:' .. member
-  local operation = redis.call('HMGET', key, 'st', 'hd', 'dl', 'fn')
+  local operation = redis.call('HMGET', key, 'st', 'hd', 'dl', 'fn', 'ep')
   local state, holder = operation[1], operation[2]
+  local doubtful = doubted(state, operation[5], epoch)
   if state ~= 'planned' and state ~= 'sent' and state ~= 'accepted' and state ~= 'unknown' then
     return forget(member)
   end
@@ -64,11 +72,18 @@ local function look(member)
   if holder == process then
     again(member, now + lease)
     local head = redis.call('HGET', base .. 't:' .. member, 'head') or ''
-    answer[#answer + 1] = {'held', member, head, redis.call('HGET', key, 'head'), operation[4], ''}
+    local kind = doubtful and 'doubtful' or 'held'
+    answer[#answer + 1] = {kind, member, head, redis.call('HGET', key, 'head'), operation[4], ''}
     return
   end
   local lapsed = holder == '' and 0 or lease_end(holder)
   if lapsed > now then return again(member, math.min(lapsed, now + lease)) end
+  -- Whoever sent it may be alive, and has until then to say so.
+  local at = math.max(lapsed, connected, doubtful and since or 0) + grace
+  if doubtful then
+    if now < at then return again(member, at) end
+    return hand('doubtful', member, key)
+  end
   if state == 'planned' then
     if now >= deadline then return hand('deadline', member, key) end
     redis.call('HSET', key, 'hd', '')
@@ -81,7 +96,6 @@ local function look(member)
     free = free - 1
     return hand('inquire', member, key)
   end
-  local at = math.max(lapsed, connected) + grace
   if now < at then return again(member, at) end
   if state == 'sent' then return hand('lost', member, key) end
   -- What an upstream has taken is asked about for as long as it takes: that needs a slot.
@@ -107,18 +121,25 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT
 
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
 free = math.min(free, limit - redis.call('ZCARD', KEYS[3]), batch)
-if free > 0 then
+-- What is in doubt needs no slot.
+if free > 0 or epoch > 1 then
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, batch)) do
     local key = base .. 'o:' .. member
-    if redis.call('HGET', key, 'st') ~= 'planned' then
+    local operation = redis.call('HMGET', key, 'st', 'ep')
+    if operation[1] ~= 'planned' then
       forget(member)
+    elseif doubted(operation[1], operation[2], epoch) then
+      redis.call('ZREM', KEYS[1], member)
+      again(member, now)
+    elseif free <= 0 then
+      break
     elseif blocked(key) then
       redis.call('ZADD', KEYS[1], now + 1000, member)
     elseif readable(member) then
       hand('start', member, key)
       free = free - 1
     end
-    if free == 0 then break end
+    if free <= 0 and epoch == 1 then break end
   end
 end
 return answer

@@ -1,7 +1,7 @@
 -- Writes both records if nobody was faster: compare-and-set on both versions and on the holder's fence.
 -- KEYS  task, operation, result, arguments, tombstone, active of owner, active of tenant, running at upstream, index,
 --       due, watch, list, awaiting input, ledger, unknown outcomes, idempotency (the operation again: none, or it ends
---       by itself), what is to be exported
+--       by itself), what is to be exported, marker of the store
 -- ARGV   1 member               2 task version ('': known to be gone)   3 operation version
 --        4 fence ('': not a holder)
 --        5 task head ('': unchanged)       6 new task version           7 task state       8 hidden
@@ -12,7 +12,7 @@
 --       18 active (1)           19 due at ('': not due)                20 watch at ('': not watched)
 --       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
 --       24 schema               25 not after       26 creation time          27 ledger score
---       28 what is known of the effect             29 to be exported (1)
+--       28 what is known of the effect             29 to be exported (1)       30 holder
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -20,15 +20,25 @@ local member = ARGV[1]
 
 if now > tonumber(ARGV[25]) then return {now, 'late'} end
 
-local operation = redis.call('HMGET', KEYS[2], 'v', 'fn', 'st', 'hd')
+local operation = redis.call('HMGET', KEYS[2], 'v', 'fn', 'st', 'hd', 'ep')
 if not operation[1] then return {now, 'gone'} end
--- A fence that is older than the holder's own is one that the store forgot: nobody has taken the work over since.
-if ARGV[4] ~= '' and tonumber(operation[2]) > tonumber(ARGV[4]) then return {now, 'fenced'} end
+local fence, ours = tonumber(operation[2]), tonumber(ARGV[4])
+if ours and fence > ours then return {now, 'fenced'} end
 if operation[1] ~= ARGV[3] then return {now, 'stale'} end
 
 local task = redis.call('HGET', KEYS[1], 'v')
 local expired = not task
 if task and task ~= ARGV[2] then return {now, 'stale'} end
+
+if not ours and operation[3] == 'planned' and ARGV[11] == 'dropped' then
+  -- Nobody but its holder knows that work in a store that may have lost something was not sent.
+  if doubted('planned', operation[5], (standing(KEYS[18], now))) then return {now, 'doubtful'} end
+end
+-- A fence that is older than the holder's own is one that the store forgot: nobody has taken the work over since.
+if ours and fence < ours then redis.call('HSET', KEYS[2], 'fn', ARGV[4], 'hd', ARGV[30]) end
+if ours and ARGV[11] == 'planned' and operation[5] ~= '-' then
+  redis.call('HSET', KEYS[2], 'ep', (standing(KEYS[18], now)))
+end
 
 -- Whoever asks an authority about it goes on when others change the task.
 local asking = ARGV[4] == '' and operation[3] == 'unknown' and ARGV[11] == 'unknown' and operation[4] ~= ''
@@ -41,7 +51,6 @@ end
 
 if ARGV[9] ~= '' then
   redis.call('HSET', KEYS[2], 'v', ARGV[10], 'st', ARGV[11], 'sc', ARGV[24], 'head', ARGV[9], 'oc', ARGV[28])
-  if ARGV[4] ~= '' then redis.call('HSET', KEYS[2], 'fn', ARGV[4]) end
   for _, key in ipairs({KEYS[2], KEYS[16]}) do
     if ARGV[14] == '0' then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, ARGV[14]) end
   end

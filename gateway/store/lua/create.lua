@@ -1,6 +1,6 @@
 -- Creates a task, its operation and the call's parameters: all or nothing.
 -- KEYS  task, operation, arguments, tombstone, active of owner, active of tenant, index, due, watch, list, switches,
---       ledger, idempotency (the operation again: the call has no key)
+--       ledger, idempotency (the operation again: the call has no key), marker of the store
 -- ARGV   1 member                2 task head            3 task state          4 hidden
 --        5 operation head        6 arguments            7 task expiry         8 operation expiry (0: none)
 --        9 arguments expiry     10 tombstone expiry    11 tombstone          12 deadline
@@ -9,6 +9,7 @@
 --       21 how long the key is good for in ms, while the work is under way ('': as long as the ledger entry)
 --       22 whether the switches do not concern it (1)  23 tool               24 tenant
 --       25 to 27 fields of the switches of the upstream, the tool and the tenant
+--       28 whether it must never be sent twice (1)
 -- Answers {now, verdict, which}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -41,9 +42,9 @@ local function blocked()
   return nil
 end
 
+-- Nothing is written before what a store without memory refuses: a script that has written is not refused any more.
 local function full(key, limit)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
-  return redis.call('ZCARD', key) >= limit
+  return redis.call('ZCOUNT', key, '(' .. now, '+inf') >= limit
 end
 
 if named then
@@ -63,13 +64,16 @@ local function index(key, expiry, score)
   if redis.call('PTTL', key) < expiry - now then redis.call('PEXPIREAT', key, expiry) end
 end
 
+local epoch = ARGV[28] == '1' and standing(KEYS[14], now) or '-'
 redis.call('HSET', KEYS[1], 'v', 1, 'st', ARGV[3], 'hid', ARGV[4], 'sc', ARGV[15], 'head', ARGV[2])
 redis.call('PEXPIREAT', KEYS[1], task_expiry)
 redis.call('HSET', KEYS[2], 'v', 1, 'st', 'planned', 'fn', 0, 'hd', '', 'dl', ARGV[12], 'sc', ARGV[15],
-  'head', ARGV[5], 'ex', ARGV[22], 'tl', ARGV[23], 'tn', ARGV[24], 'oc', 'pending')
+  'head', ARGV[5], 'ep', epoch, 'ex', ARGV[22], 'tl', ARGV[23], 'tn', ARGV[24], 'oc', 'pending')
 if ARGV[8] ~= '0' then redis.call('PEXPIREAT', KEYS[2], ARGV[8]) end
 redis.call('SET', KEYS[3], ARGV[6], 'PXAT', ARGV[9])
 redis.call('SET', KEYS[4], ARGV[11], 'PXAT', ARGV[10])
+redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now)
 index(KEYS[5], math.max(task_expiry, tonumber(ARGV[12])))
 index(KEYS[6], math.max(task_expiry, tonumber(ARGV[12])))
 if ARGV[4] == '0' then

@@ -1,0 +1,59 @@
+"""What a process knows of the server behind its store: whether it can be used, and what its errors mean. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
+
+KEEPS_ALL: Final = "noeviction"
+EVICTS: Final = "the store may evict records: set maxmemory-policy to noeviction"
+_MISCONF: Final = "MISCONF"
+_HINTS: Final[Mapping[type[Exception], str]] = {
+    ReadOnlyError: "it is a replica: the address must lead to the master",
+    OutOfMemoryError: "it has no memory left: raise maxmemory, or let records expire",
+    BusyLoadingError: "it is reading its files",
+    NoPermissionError: "its user may not run a command or touch a key: see docs/operations.md",
+    AuthenticationError: "it does not take the password",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What INFO says, as far as it matters here. Empty where it may not be asked."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, info: str) -> "Told":
+        """The answer to INFO as text."""
+        return cls(dict(re.findall(r"^(\w+):(\S*)", info, re.MULTILINE)))
+
+    @property
+    def known(self) -> bool:
+        """Whether it may be asked at all."""
+        return bool(self.values)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether records may vanish when memory is short."""
+        return self.values.get("maxmemory_policy", KEEPS_ALL) != KEEPS_ALL
+
+
+def why(error: BaseException) -> str:
+    """What to tell the operator of a store that is away: never what the server said, which could name a key."""
+    name = type(error).__name__
+    for kind, hint in _HINTS.items():
+        if isinstance(error, kind):
+            return f"{name}: {hint}"
+    if isinstance(error, RedisError) and _MISCONF in str(error):
+        return f"{name}: it cannot write to its disk"
+    return name
