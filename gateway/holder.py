@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.core import engine
-from gateway.core.engine import Applied, Command, Refused, apply
-from gateway.core.model import Operation, OperationState, OutcomeKind, Task
+from gateway.core.engine import Applied, Command, Outcome, Refused, apply
+from gateway.core.model import IN_FLIGHT, Operation, OperationState, OutcomeKind, Task
 from gateway.policy.decide import Policy
 from gateway.store.keys import Ref
 from gateway.store.port import Change, Pair, Store, StoreAway, Verdict
@@ -25,7 +25,8 @@ _DAY_MS: Final = 86_400_000
 class Held:
     """An operation that this process holds. `attached` is the session in which another one could have its answer.
 
-    `resent`: it was sent before, in a session that its upstream had ended.
+    `resent`: it was sent before, in a session that its upstream had ended. `known` is it in flight, as this process
+    wrote it last.
     """
 
     ref: Ref
@@ -38,6 +39,7 @@ class Held:
     attached: Link | None = None
     resent: bool = False
     task: "asyncio.Task[None] | None" = None
+    known: Operation | None = None
 
     @property
     def operation(self) -> Operation:
@@ -73,6 +75,7 @@ class Holder:
         failures = 0
         while True:
             if held.operation.state is OperationState.SENT:
+                held.known = held.operation
                 return True
             after = apply(held.pair.task, held.operation, engine.Send(), self.store.now())
             if isinstance(after, Refused):
@@ -105,7 +108,10 @@ class Holder:
         command = self._proved(held, command, body)
         failures = 0
         while True:
-            if held.pair.operation is None or held.pair.fence > held.fence:
+            if held.pair.operation is None:
+                self._forgotten(held, command)
+                return
+            if held.pair.fence > held.fence:
                 return
             after = self._settle(held, command)
             if after is None:
@@ -115,6 +121,8 @@ class Holder:
                 if verdict is not Verdict.STALE:
                     if verdict is not Verdict.OK or _news(command, after):
                         self._told(held, type(command).__name__.lower(), verdict)
+                    if verdict is Verdict.GONE:
+                        self._forgotten(held, command)
                     return
                 held.pair = await self.store.load(held.ref)
             except StoreAway:
@@ -164,14 +172,27 @@ class Holder:
         """Leaves to others what was sent, as it is: whoever claims it takes up its stream, or loses it."""
         with suppress(StoreAway):  # then they find it when the lease of this process has ended
             held.pair = await self.store.load(held.ref)
-            if held.pair.operation is not None and held.pair.fence == held.fence:
+            if held.pair.operation is not None and held.pair.fence <= held.fence:
                 await self._commit(held, Applied(held.pair.task, held.operation), None, give_back=True)
+
+    async def remind(self, held: Held) -> None:
+        """Tells a store that may have forgotten it how far the work has come. Raises StoreAway."""
+        while held.known is not None:
+            pair = await self.store.load(held.ref)
+            if pair.operation is None or pair.fence > held.fence:
+                return
+            after = apply(pair.task, pair.operation, engine.Recall(held.known), pair.now)
+            if isinstance(after, Refused):
+                return
+            if await self.store.commit(self._request(held, pair, after, None)) is not Verdict.STALE:
+                self._telemetry.reminded(upstream=held.ref.owner.upstream, task_id=held.ref.id)
+                return
 
     async def _try(self, held: Held, command: Command) -> bool | None:
         """One attempt; None if somebody changed the records in between. Raises StoreAway."""
         if held.pair.operation is None or held.pair.fence > held.fence:
             return False
-        after = apply(held.pair.task, held.operation, command, self.store.now())
+        after = self._applied(held, held.pair, command, self.store.now())
         if isinstance(after, Refused):
             return False
         verdict = await self._commit(held, after, None, keep=isinstance(command, engine.Approve))
@@ -189,7 +210,7 @@ class Holder:
             pair = await self.store.load(held.ref)
             if pair.operation is None or pair.fence > held.fence:
                 return None
-            after = apply(pair.task, pair.operation, command, pair.now)
+            after = self._applied(held, pair, command, pair.now)
             if isinstance(after, Refused):
                 return None
             verdict = await self.store.commit(self._request(held, pair, after, None))
@@ -211,12 +232,23 @@ class Holder:
         now = self.store.now()
         if command == engine.Overdue():
             now = max(now, operation.deadline_ms)
-        after = apply(task, operation, command, now)
-        if isinstance(after, Refused) and operation.state is OperationState.SENT:
-            after = apply(task, operation, engine.Lose(), now)
+        after = self._applied(held, held.pair, command, now)
+        sent = operation.state is OperationState.SENT
+        if isinstance(after, Refused) and (sent or (operation.state is OperationState.PLANNED and held.known)):
+            after = self._applied(held, held.pair, engine.Lose(), now)
         if isinstance(after, Refused) and operation.state is OperationState.PLANNED:
             return Applied(task, operation)  # nothing was sent: the work goes back as it is
         return None if isinstance(after, Refused) else after
+
+    def _applied(self, held: Held, pair: Pair, command: Command, now: int) -> Outcome:
+        """The records after the command, and before it after what the store has forgotten and this process knows."""
+        assert pair.operation is not None  # noqa: S101  # seen by all callers
+        task, operation = pair.task, pair.operation
+        if held.known is not None:
+            recalled = apply(task, operation, engine.Recall(held.known), now)
+            if isinstance(recalled, Applied):
+                task, operation = recalled.task, recalled.operation
+        return apply(task, operation, command, now)
 
     async def _commit(
         self, held: Held, after: Applied, body: bytes | None, *, give_back: bool = False, keep: bool = False
@@ -225,6 +257,7 @@ class Holder:
         verdict = await self.store.commit(replace(request, keep=keep))
         if verdict in (Verdict.OK, Verdict.EXPIRED):
             held.pair = Pair(after.task, after.operation, held.fence, self.store.now())
+            held.known = after.operation if after.operation.state in IN_FLIGHT else None
         return verdict
 
     def _request(
@@ -254,6 +287,11 @@ class Holder:
         with suppress(StoreAway):
             held.pair = await self.store.load(held.ref)
         return failures + 1
+
+    def _forgotten(self, held: Held, command: Command) -> None:
+        """What became of the work is known, and there is no record any more that could say so: the log does."""
+        kind = str(command.kind) if isinstance(command, engine.Answer) else type(command).__name__.lower()
+        self._telemetry.record_gone(upstream=held.ref.owner.upstream, task_id=held.ref.id, outcome=kind)
 
     def _told(self, held: Held, cause: str, verdict: Verdict) -> None:
         if verdict not in (Verdict.OK, Verdict.EXPIRED):

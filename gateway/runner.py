@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core import engine
-from gateway.core.model import OperationState
+from gateway.core.model import IN_FLIGHT, OperationState
 from gateway.holder import Held, Holder
 from gateway.pending import Patience
 from gateway.performing import MAX_ATTEMPTS, Performing, Site
@@ -71,6 +71,7 @@ class Runner:
         self._draining = False
         self._loops: list[asyncio.Task[None]] = []
         self._store_up = True
+        self._epoch = 0
 
     def pause(self) -> None:
         """Takes nothing new from now on; what is held goes on, and so do the leases."""
@@ -129,6 +130,7 @@ class Runner:
         while True:
             try:
                 await self.run_once()
+                await self._remind()
                 self._note_store(up=True)
                 failures = 0
                 delay = min(_TICK_S, self._limits.lease_s / 4) * (0.5 + self._jitter())
@@ -140,6 +142,16 @@ class Runner:
                 async with asyncio.timeout(delay):
                     await self._nudged.wait()
             self._nudged.clear()
+
+    async def _remind(self) -> None:
+        """A store that has become another one is told what this process holds, which it may have forgotten."""
+        epoch = self._store.epoch()
+        if epoch == self._epoch:
+            return
+        if self._epoch:
+            self._telemetry.store_doubted(epoch=epoch, held=len(self._held))
+            await asyncio.gather(*(self._holder.remind(held) for held in list(self._held.values())))
+        self._epoch = epoch
 
     async def _recheck_loop(self) -> None:
         """Finds the cancellations whose wake-up was lost."""
@@ -172,6 +184,7 @@ class Runner:
         if member in self._held:
             return
         running = Held(claim.ref, claim.pair.fence, claim.pair, claim.arguments)
+        running.known = running.operation if running.operation.state in IN_FLIGHT else None
         self._held[member] = running
         self._telemetry.running.inc()
         running.task = asyncio.get_running_loop().create_task(self._guard(running, claim.kind), name=f"call-{member}")

@@ -93,6 +93,17 @@ class Telemetry:
         )
         self._audit_up = Gauge("mtg_audit_up", "Whether the audit sink took what was written", registry=self.registry)
         self._audit_up.set(1)
+        self._doubts = Counter(
+            "mtg_store_doubts",
+            "How often the store became another one that may have lost something",
+            registry=self.registry,
+        )
+        self._gone = Counter(
+            "mtg_records_gone",
+            "Outcomes for which there was no record any more",
+            ["upstream", "outcome"],
+            registry=self.registry,
+        )
         self._store_up = Gauge("mtg_store_up", "Whether the store answered last", registry=self.registry)
 
     def request(self, *, upstream: str, era: str, method: str, outcome: str, status: int, seconds: float) -> None:
@@ -259,6 +270,21 @@ class Telemetry:
         if entries:
             self._export_lost.inc(entries)
             self.log.error("audit_lost", entries=entries)
+
+    def record_gone(self, *, upstream: str, task_id: str, outcome: str) -> None:
+        """The store lost the record of work whose outcome is known: this line is all that is left of it."""
+        self._gone.labels(upstream, outcome).inc()
+        self.log.error("record_gone", upstream=upstream, id=short(task_id), outcome=outcome)
+
+    def store_doubted(self, *, epoch: int, held: int) -> None:
+        """The store is another one than before: a failover, a restart, a backup. `held` calls are under way."""
+        self._doubts.inc()
+        hint = "what looks planned and may have been sent becomes unknown after takeover_grace_s"
+        self.log.warning("store_doubted", epoch=epoch, held=held, hint=hint)
+
+    def reminded(self, *, upstream: str, task_id: str) -> None:
+        """The store had forgotten that work was sent, and was told so by its holder."""
+        self.log.warning("store_reminded", upstream=upstream, id=short(task_id))
 
     def store_answers(self) -> None:
         """The store answered when the process started."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.core.model import Learnt, OutcomeKind, Place, Question, Seen
+from gateway.core.model import Learnt, Operation, OutcomeKind, Place, Question, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,21 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """The store has forgotten how far the work had come; whoever holds it knows it as `known`."""
+
+    known: Operation
+
+
+@dataclass(frozen=True, slots=True)
 class Unsend:
-    """Nothing took effect at the upstream: the work may be started again.
+    """Nothing took effect at the upstream: the work may be started again. `untried`: it was not even tried.
 
     With a `reason`, which is remembered until it is started, that is done at once.
     """
 
     reason: str = ""
+    untried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,7 @@ class Promote:
 
 Command: TypeAlias = (
     Send
+    | Recall
     | Unsend
     | Accept
     | Observe

@@ -26,6 +26,7 @@ from gateway.core.commands import (
     Observe,
     Overdue,
     Promote,
+    Recall,
     Reconcile,
     Respond,
     Send,
@@ -96,6 +97,7 @@ __all__ = [
     "Outcome",
     "Overdue",
     "Promote",
+    "Recall",
     "Reconcile",
     "Refusal",
     "Refused",
@@ -121,6 +123,29 @@ def _send(task: Task | None, operation: Operation, _: Send, now: int) -> Outcome
     return ILLEGAL if sent is None else Applied(task, sent)
 
 
+def _recall(task: Task | None, operation: Operation, command: Recall, now: int) -> Outcome:
+    known = command.known
+    taken = known.state is OperationState.ACCEPTED
+    behind = operation.state is OperationState.PLANNED or (operation.state is OperationState.SENT and taken)
+    if not behind or known.state not in IN_FLIGHT:
+        return ILLEGAL
+    # What was forgotten was allowed when it was done, whatever became of the deadline and of the task since.
+    step_before = replace(operation, state=OperationState.SENT) if taken else operation
+    event = OperationEvent.ACCEPT if taken else OperationEvent.SEND
+    recalled = move(
+        step_before,
+        event,
+        now,
+        attempt=known.attempt,
+        handle=known.handle,
+        place=known.place,
+        seen=known.seen,
+        correlation=known.correlation,
+        approval=known.approval,
+    )
+    return ILLEGAL if recalled is None else Applied(task, recalled)
+
+
 def _approve(task: Task | None, operation: Operation, _: Approve, now: int) -> Outcome:
     if alive(task) is None:
         return TERMINAL
@@ -139,7 +164,8 @@ def _unsend(task: Task | None, operation: Operation, command: Unsend, now: int) 
     if live is None or live.cancel_asked_ms is not None:
         dropped = move(operation, OperationEvent.DROP, now, reason=CANCELLED)
         return ILLEGAL if dropped is None else ended(task, dropped, now, CANCELLED)
-    planned = move(operation, OperationEvent.NOT_SENT, now, reason=command.reason)
+    attempt = operation.attempt - int(command.untried)
+    planned = move(operation, OperationEvent.NOT_SENT, now, reason=command.reason, attempt=attempt)
     return ILLEGAL if planned is None else Applied(task, planned)
 
 
@@ -318,6 +344,7 @@ def _promote(task: Task | None, operation: Operation, command: Promote, _: int) 
 
 _HANDLERS: Final[Mapping[type, Callable[..., Outcome]]] = {
     Send: _send,
+    Recall: _recall,
     Unsend: _unsend,
     Accept: _accept,
     Observe: _observe,

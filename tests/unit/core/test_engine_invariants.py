@@ -14,7 +14,11 @@ from tests.requirements import requirement
 QUESTION = Question("q1", "elicitation/create", "{}", CREATED, DEADLINE)
 COMMANDS = [
     engine.Send(),
+    engine.Recall(operation(state=OperationState.SENT, attempt=1)),
+    engine.Recall(operation(state=OperationState.ACCEPTED, attempt=2, handle="job")),
+    engine.Recall(operation()),
     engine.Unsend(),
+    engine.Unsend(untried=True),
     engine.Accept("job", Place("2025-11-25"), Seen("working", CREATED, CREATED), "digest"),
     engine.Observe(Seen("working", CREATED, CREATED)),
     engine.Observe(Seen("working", CREATED, CREATED), "half of it is done", Place("2025-11-25")),
@@ -147,9 +151,21 @@ def test_only_what_is_under_way_has_an_upstream_to_tell():
 
 @requirement("OWN-APPROVE")
 def test_nothing_is_sent_that_was_to_be_approved_and_was_not():
-    for _, fact, _, _, after in results():
-        if after.operation.state == "sent" and fact.state == "planned":
+    for _, fact, command, _, after in results():
+        if after.operation.state == "sent" and fact.state == "planned" and not isinstance(command, engine.Recall):
             assert fact.approval is None or fact.approval.granted_ms is not None
+
+
+@requirement("OWN-DOUBT")
+def test_what_is_recalled_had_come_further_and_is_as_its_holder_knows_it():
+    order = ["planned", "sent", "accepted"]
+    for before, fact, command, _, after in results():
+        if isinstance(command, engine.Recall):
+            known = command.known
+            assert after.task is before
+            assert order.index(fact.state) < order.index(known.state)
+            assert (after.operation.state, after.operation.attempt) == (known.state, known.attempt)
+            assert (after.operation.handle, after.operation.approval) == (known.handle, known.approval)
 
 
 @requirement("OWN-LEDGER")
@@ -179,6 +195,8 @@ def test_what_expired_stays_so():
     assert all(after.task is None for before, *_, after in results() if before is None)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if c != engine.Recall(operation())], ids=lambda command: type(command).__name__
+)
 def test_every_command_can_be_applied_to_something(command):
     assert any(isinstance(apply(t, o, command, now), Applied) for t, o, c, now in CASES if c == command)
