@@ -30,9 +30,9 @@ from gateway.pinning import StoredPins
 from gateway.records import Records
 from gateway.runner import Limits, Runner
 from gateway.service import Service
-from gateway.store.embedded import Embedded
 from gateway.store.exports import Exports
 from gateway.store.ledger import LedgerStore
+from gateway.store.opening import open_store
 from gateway.store.redis import RedisStore, connect
 from gateway.store.streams import StreamStore
 from gateway.store.switches import Switches
@@ -50,7 +50,6 @@ from gateway.upstream.sse import SseUpstream
 from gateway.upstream.stdio import StdioUpstream
 from gateway.wire.errors import Era
 
-_EMBEDDED = "embedded:"
 _SHORT_S = 0.5
 """How long a server may take to end after its input was closed, where nobody has the time to wait."""
 _ID_BITS = 51
@@ -96,21 +95,12 @@ class Gateway:
         Raises EmbeddedFailed, AuditFailed, StoreAway or OSError.
         """
         config, telemetry = self._loaded.config, self._telemetry
-        url = await self._store_url(config)
-        store = RedisStore(
-            connect(url, config.store.timeout_s),
-            config.store.prefix,
-            timeout_s=config.store.timeout_s,
-            lease_ms=int(config.runner.lease_s * 1000),
-            session_idle_ms=int(config.sessions.idle_ttl_s * 1000),
-            exports=bool(config.audit.file),
-        )
-        self._stack.push_async_callback(store.close)
-        await store.check()
-        await store.bootstrap()
+        resolved = resolve(config.store.url, self._base)
+        opened = await open_store(config, resolved, self._base, telemetry, self._stack)
+        store = opened.store
         streams = StreamStore(store)
         endpoints = self._endpoints(StoredPins(streams, int(config.sessions.idle_ttl_s * 1000)))
-        wake = self.wake = Wake(connect(url, config.store.timeout_s), store.keys.channel)
+        wake = self.wake = Wake(connect(opened.url, config.store.timeout_s), store.keys.channel)
         runner = self._make_runner(store, streams, wake, endpoints, config)
         wake.on_stop = runner.stop
         background = self._background = Background(lambda error: telemetry.fault("background", error))
@@ -239,16 +229,6 @@ class Gateway:
     def _guard(self, config: Config) -> Guard:
         token = config.admin.token
         return Guard(None if token is None else lambda: resolve(token, self._base))
-
-    async def _store_url(self, config: Config) -> str:
-        url = resolve(config.store.url, self._base)
-        if not url.startswith(_EMBEDDED):
-            return url
-        embedded = Embedded(self._base / url.removeprefix(_EMBEDDED))
-        await embedded.start()
-        self._stack.push_async_callback(embedded.close)
-        self._telemetry.log.info("embedded_store", adopted=embedded.adopted, socket=str(embedded.socket))
-        return embedded.url
 
     async def _authenticator(self, config: Config) -> Authenticator:
         """Keys that cannot be had are no reason not to start: their tokens are refused, and the process is unready."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from gateway.core import engine
 from gateway.core.engine import Applied, Command, Outcome, Refused, apply
-from gateway.core.model import IN_FLIGHT, Operation, OperationState, OutcomeKind, Task
+from gateway.core.model import IN_FLIGHT, Effect, Operation, OperationState, OutcomeKind, Task
+from gateway.core.operation import OperationEvent
 from gateway.policy.decide import Policy
 from gateway.store.keys import Ref
 from gateway.store.port import Change, Pair, Store, StoreAway, Verdict
@@ -76,7 +77,7 @@ class Holder:
         while True:
             if held.operation.state is OperationState.SENT:
                 held.known = held.operation
-                return True
+                return not self._must_be_sure(held) or await self._not_sure(held)
             after = apply(held.pair.task, held.operation, engine.Send(), self.store.now())
             if isinstance(after, Refused):
                 await self.finish(held, engine.GiveUp(engine.DEADLINE), work.DEADLINE)
@@ -86,6 +87,8 @@ class Holder:
                 if verdict is Verdict.OK:
                     self._told(held, "send", verdict)
                     return True
+                if verdict is Verdict.UNSURE:
+                    return await self._not_sure(held)
                 if verdict is Verdict.EXPIRED:
                     # Nobody is left who could be told, and nothing has left: the operation is over before it began.
                     held.pair = replace(held.pair, task=None)
@@ -99,6 +102,15 @@ class Holder:
                 failures = await self._wait_for_store(held, failures)
             if held.pair.operation is None or held.pair.fence > held.fence:
                 return False
+
+    def _must_be_sure(self, held: Held) -> bool:
+        return held.operation.effect is Effect.CONSEQUENTIAL and self.store.makes_sure()
+
+    async def _not_sure(self, held: Held) -> bool:
+        """The record says that it was sent, and may be forgotten: nothing leaves, and it is tried again later."""
+        self._telemetry.sent_not_durable(upstream=held.ref.owner.upstream, task_id=held.ref.id)
+        await self.finish(held, engine.Unsend(untried=True), b"")
+        return False
 
     async def finish(self, held: Held, command: Command, body: bytes | Reject, *, give_back: bool = False) -> None:
         """Commits what became of the operation, for as long as it takes and while nobody else took it over.
@@ -255,7 +267,7 @@ class Holder:
     ) -> Verdict:
         request = self._request(held, held.pair, after, body, give_back=give_back)
         verdict = await self.store.commit(replace(request, keep=keep))
-        if verdict in (Verdict.OK, Verdict.EXPIRED):
+        if verdict in (Verdict.OK, Verdict.EXPIRED, Verdict.UNSURE):
             held.pair = Pair(after.task, after.operation, held.fence, self.store.now())
             held.known = after.operation if after.operation.state in IN_FLIGHT else None
         return verdict
@@ -273,13 +285,14 @@ class Holder:
             body=body,
             fence=held.fence,
             holder=self._process,
+            durable=_leaving(before, after) and after.operation.effect is Effect.CONSEQUENTIAL,
             give_back=give_back or (again and after.operation is before.operation),
             restart_in_ms=self._restart_ms(after.operation) if again else 0,
         )
 
     def _restart_ms(self, operation: Operation) -> int:
         """How long work waits that is planned again. Where a reason is remembered, what was in the way is gone."""
-        return 0 if operation.reason else int(1000 * min(2**operation.attempt, 30) * self._jitter())
+        return 0 if operation.reason else int(1000 * min(2 ** _tries(operation), 30) * self._jitter())
 
     async def _wait_for_store(self, held: Held, failures: int) -> int:
         """Waits, then reads the record anew. Returns the count of failures in a row."""
@@ -319,3 +332,14 @@ def _written(after: Applied, body: bytes | Reject) -> bytes | None:
         return work.failure(body, after.operation)
     told = after.task is not None and after.task.ledger and after.task.outcome_kind is not OutcomeKind.ERROR
     return work.with_operation(body, after.operation) if told else body
+
+
+def _leaving(before: Pair, after: Applied) -> bool:
+    """Whether the call is about to leave."""
+    planned = before.operation is not None and before.operation.state is OperationState.PLANNED
+    return planned and after.operation.state is OperationState.SENT
+
+
+def _tries(operation: Operation) -> int:
+    """How often it was tried, or was about to be."""
+    return max(operation.attempt, sum(step.cause == OperationEvent.NOT_SENT for step in operation.history))

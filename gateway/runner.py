@@ -131,7 +131,8 @@ class Runner:
             try:
                 await self.run_once()
                 await self._remind()
-                self._note_store(up=True)
+                unfit = self._store.unfit()
+                self._note_store(up=not unfit, error=unfit)
                 failures = 0
                 delay = min(_TICK_S, self._limits.lease_s / 4) * (0.5 + self._jitter())
             except StoreAway as error:

@@ -98,6 +98,12 @@ class Telemetry:
             "How often the store became another one that may have lost something",
             registry=self.registry,
         )
+        self._not_durable = Counter(
+            "mtg_sent_not_durable",
+            "Calls held back because the store did not confirm their mark in time",
+            ["upstream"],
+            registry=self.registry,
+        )
         self._gone = Counter(
             "mtg_records_gone",
             "Outcomes for which there was no record any more",
@@ -270,6 +276,17 @@ class Telemetry:
         if entries:
             self._export_lost.inc(entries)
             self.log.error("audit_lost", entries=entries)
+
+    def sent_not_durable(self, *, upstream: str, task_id: str) -> None:
+        """A call was not sent: the store did not confirm in time that its mark would outlive a failure."""
+        self._not_durable.labels(upstream).inc()
+        hint = "the call is tried again until its deadline: see store.sent_durability"
+        self.log.warning("sent_not_durable", upstream=upstream, id=short(task_id), hint=hint)
+
+    def store_blind(self) -> None:
+        """The server does not tell which one it is."""
+        hint = "allow INFO to the user of store.url: failovers and an evicting maxmemory-policy are not noticed"
+        self.log.warning("store_blind", hint=hint)
 
     def record_gone(self, *, upstream: str, task_id: str, outcome: str) -> None:
         """The store lost the record of work whose outcome is known: this line is all that is left of it."""

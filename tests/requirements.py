@@ -151,6 +151,7 @@ ENTRIES: dict[str, Entry] = {
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),
     "OWN-DOUBT": Entry("a store that may have lost something never makes work start again that was sent", OWN),
+    "OWN-DURABLE": Entry("a consequential call leaves only once its mark is as durable as configured", OWN),
     "OWN-EVICT": Entry("a store that may evict records starts nothing, and says what to set", OWN),
     "OWN-CAS": Entry("a record that changed in between is not overwritten", OWN),
     "OWN-KEY": Entry("ownership is part of the key: a foreign id is an unknown id", OWN),

@@ -42,13 +42,14 @@ class Server:
         self._socket.unlink(missing_ok=True)
         self._socket.parent.rmdir()
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Starts the server and waits until it answers."""
         with (self._folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
                     *(self._program, "--port", "0", "--unixsocket", str(self._socket), "--save", ""),
                     *("--dir", str(self._folder), "--appendonly", "no", "--enable-debug-command", "yes"),
+                    *options,
                 ],
                 stdout=log,
                 stderr=log,

@@ -16,7 +16,7 @@ from gateway.config.load import Loaded, Site, built_in_policy, command_problem, 
 from gateway.config.models import Config
 from gateway.policy.decide import Policy
 from gateway.store.embedded import EmbeddedFailed
-from gateway.store.port import StoreAway
+from gateway.store.port import StoreAway, StoreUnfit
 from gateway.telemetry import Telemetry
 
 _NOT_WITH_CONFIG = ("policy", "listen", "admin", "data", "env")
@@ -57,8 +57,11 @@ async def until_stopped(gateway: Gateway, stop: asyncio.Event) -> int:
     except (EmbeddedFailed, AuditFailed) as error:
         print(error, file=sys.stderr)
         return _FAILED
-    except StoreAway:
-        print("store.url: the store does not answer: is it running, and is the URL right?", file=sys.stderr)
+    except StoreUnfit as error:
+        print(error, file=sys.stderr)
+        return _FAILED
+    except StoreAway as error:
+        print(f"store.url: the store does not answer: is it running, and is the URL right? ({error})", file=sys.stderr)
         return _FAILED
     except OSError as error:
         print(f"cannot listen: {error.strerror or error}: choose another --listen or --admin", file=sys.stderr)

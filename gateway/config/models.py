@@ -314,6 +314,9 @@ def _contradictions(config: Config) -> Iterator[Finding]:
         message = 'must be a loopback address, such as 127.0.0.1:8080, while auth.mode is "none"'
         yield Finding((("server", "listen"), ("auth", "mode")), message)
     yield from _identities(config)
+    if config.store.sent_durability == "replica" and config.store.url.startswith("embedded:"):
+        message = 'must be "local" or "fsync" with an embedded store, which has no replica'
+        yield Finding((("store", "sent_durability"), ("store", "url")), message)
     if config.admin.token is None and not is_loopback(config.admin.listen):
         message = "must be a loopback address, such as 127.0.0.1:8081, while there is no admin.token"
         yield Finding((("admin", "listen"), ("admin", "token")), message)
@@ -338,7 +341,6 @@ NOT_BUILT: Final = frozenset(
     {
         "server.workers",
         "store.shards",
-        "store.sent_durability",
         "secrets.keys",
         "secrets.encrypt_at_rest",
         "sessions.max_per_principal",

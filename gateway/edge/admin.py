@@ -7,7 +7,7 @@ from aiohttp import web
 from gateway.edge.api import MOST_BYTES, Api
 from gateway.edge.auth import Authenticator
 from gateway.figures import Figures
-from gateway.store.port import Store, StoreAway
+from gateway.store.port import Store, StoreAway, StoreUnfit
 from gateway.telemetry import Telemetry
 
 
@@ -43,8 +43,10 @@ class Admin:
             return web.Response(status=503, text="the keys of an issuer were never there\n")
         try:
             await self._store.check()
-        except StoreAway:
-            return web.Response(status=503, text="the store does not answer\n")
+        except StoreUnfit as error:
+            return web.Response(status=503, text=f"{error}\n")
+        except StoreAway as error:
+            return web.Response(status=503, text=f"the store does not answer: {error}\n")
         return web.Response(text="ready\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:

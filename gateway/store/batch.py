@@ -14,10 +14,14 @@ _Waiting: TypeAlias = tuple[tuple[Any, ...], asyncio.Future[Any]]
 
 
 class Batch:
-    """Gathers commands and sends them together."""
+    """Gathers commands and sends them together.
 
-    def __init__(self, client: "Redis", timeout_s: float) -> None:
+    `then` goes last in each round trip, on the same connection: each reply comes as a pair with what was said to it.
+    """
+
+    def __init__(self, client: "Redis", timeout_s: float, then: tuple[Any, ...] = ()) -> None:
         self._client = client
+        self._then = then
         self._timeout_s = timeout_s
         self._waiting: list[_Waiting] = []
         self._under_way: set[asyncio.Task[None]] = set()
@@ -32,8 +36,9 @@ class Batch:
         return await future
 
     async def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for what is under way, then closes all connections."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._client.aclose()
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -47,7 +52,12 @@ class Batch:
                 pipeline = self._client.pipeline(transaction=False)
                 for command, _ in waiting:
                     pipeline.execute_command(*command)
+                if self._then:
+                    pipeline.execute_command(*self._then)
                 replies = await pipeline.execute(raise_on_error=False)
+                if self._then:
+                    last = replies.pop()
+                    replies = [reply if isinstance(reply, Exception) else (reply, last) for reply in replies]
         except (RedisError, OSError, TimeoutError) as error:
             replies = [error] * len(waiting)
         for (_, future), reply in zip(waiting, replies, strict=True):

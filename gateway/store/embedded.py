@@ -2,7 +2,7 @@
 
 The child inherits a locked descriptor of the data directory. While it lives, the lock is held: whoever finds it held
 adopts the running server, so that a killed gateway loses nothing and no second server ever opens the same files. A
-second, shared lock counts the gateways, and the last one to leave stops the server.
+second, shared lock counts the gateways, and the last one to leave stops the server and leaves a sign of it (`clean`).
 """
 
 import asyncio
@@ -18,12 +18,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.store import clean
+
 _PATH_LIMIT: Final = 107
 """Longest path of a unix socket."""
 _OLDEST: Final = 7
 _START_TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 0.02
 _WATCH_S: Final = 0.5
+_TELL_S: Final = 2.0
 _READY: Final = b"+PONG"
 _LOADING: Final = b"-LOADING"
 _NAMES: Final = ("valkey-server", "redis-server")
@@ -34,10 +40,17 @@ class EmbeddedFailed(Exception):  # noqa: N818  # says what happened
 
 
 class Embedded:
-    """One data directory with at most one server."""
+    """One data directory with at most one server.
 
-    def __init__(self, directory: Path) -> None:
+    `marker` is the key that tells what store it is (see `Keys`). `fsync`: each write reaches the disk before it is
+    answered. `word` is what the last clean stop left behind, empty if there was none.
+    """
+
+    def __init__(self, directory: Path, marker: str = "", *, fsync: bool = False) -> None:
         self._directory = directory
+        self._marker = marker
+        self._fsync = fsync
+        self.word = ""
         self._users: int | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -65,6 +78,9 @@ class Embedded:
         if self.adopted:
             self._find_socket()
         await self._until_ready()
+        if self.adopted and self._fsync and not await self._tell("CONFIG", "SET", "appendfsync", "always"):
+            raise EmbeddedFailed(f"the running embedded store cannot be told to write at once: {self._directory}")
+        self.word = clean.take(self._directory)
         self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="embedded-store")
 
     async def close(self) -> None:
@@ -80,7 +96,10 @@ class Embedded:
         except BlockingIOError:
             return
         else:
-            await self._stop()
+            word = clean.new_word()
+            signed = bool(self._marker) and await self._tell("HSET", self._marker, "closed", word)
+            if await self._stop() and signed:
+                clean.leave(self._directory, word)
         finally:
             os.close(self._users)
             self._users = None
@@ -123,7 +142,7 @@ class Embedded:
         return [
             *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", directory, "--pidfile", f"{directory}/server.pid", "--daemonize", "no"),
-            *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+            *("--appendonly", "yes", "--appendfsync", "always" if self._fsync else "everysec", "--save", ""),
             *("--maxmemory-policy", "noeviction"),
         ]
 
@@ -157,22 +176,36 @@ class Embedded:
             with suppress(EmbeddedFailed):
                 self._spawn()
 
-    async def _stop(self) -> None:
+    async def _tell(self, *command: str) -> bool:
+        """One command of our own; whether it was carried out."""
+        client = Redis.from_url(self.url, socket_timeout=_TELL_S, socket_connect_timeout=_TELL_S)
+        try:
+            await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis leaves it untyped
+        except (RedisError, OSError):
+            return False
+        finally:
+            await client.aclose()
+        return True
+
+    async def _stop(self) -> bool:
+        """Ends the server; whether it has ended."""
         pid = self.pid()
         if pid is None:
-            return
+            return False
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
         lock = os.open(self._directory / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        ended = False
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_START_TIMEOUT_S):
-                    while not _lockable(lock):  # noqa: ASYNC110  # another process sets no event here
+                    while not (ended := _lockable(lock)):  # noqa: ASYNC110  # another process sets no event here
                         await asyncio.sleep(_LOOK_S)
         finally:
             os.close(lock)
         if self._child is not None:
             self._child.wait()
+        return ended
 
 
 def socket_path(directory: Path) -> Path:

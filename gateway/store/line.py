@@ -3,8 +3,9 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
@@ -19,6 +20,16 @@ from gateway.store.standing import EVICTS, Told, why
 
 _STANDING: Final = frozenset({"create", "commit", "claim", "meet"})
 """Scripts that have to know whether the store is still the one that it was: see `standing.lua`."""
+Durability: TypeAlias = Literal["local", "fsync", "replica"]
+_WAITS: Final[Mapping[Durability, tuple[Any, ...]]] = {"fsync": ("WAITAOF", 1, 0), "replica": ("WAIT", 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A server that was met. `new_epoch`: it is another one than before, and may have lost something."""
+
+    told: Told
+    new_epoch: bool
 
 
 class Line:
@@ -37,6 +48,7 @@ class Line:
         self._connected_since: int | None = None
         self._epoch = 0
         self._unfit = ""
+        self._sure: Batch | None = None
 
     def now(self) -> int:
         """The store's time, as of the last answer plus what has passed since."""
@@ -55,12 +67,12 @@ class Line:
         await self.meet("")
         self.demand_fit()
 
-    async def meet(self, token: str) -> Told:
-        """What there is to know of the server. `token` is what the last clean stop left behind."""
-        _, epoch, _, info = await self.run("meet", [self.keys.marker], [token])
+    async def meet(self, word: str) -> Met:
+        """What there is to know of the server. `word` is what the last clean stop left behind."""
+        now, epoch, since, info = await self.run("meet", [self.keys.marker], [word])
         told = Told.of(info.decode())
         self.learn(epoch, evicts=told.evicts)
-        return told
+        return Met(told, new_epoch=since == now)
 
     def learn(self, epoch: int, *, evicts: bool) -> None:
         """What a script has found out about the store."""
@@ -72,20 +84,49 @@ class Line:
         if self._unfit:
             raise StoreUnfit(self._unfit)
 
+    def unfit(self) -> str:
+        """Why nothing may be started, as of the last claim; empty if it may."""
+        return self._unfit
+
+    def make_sure(self, client: "Redis", durability: Durability, sure_s: float) -> None:
+        """What has to be durable waits for it from now on, on connections of its own: nothing else waits behind it.
+
+        `sure_s` is for how long.
+        """
+        then = (*_WAITS[durability], int(sure_s * 1000))
+        self._sure = Batch(client, sure_s + self._timeout_ms / 1000, then)
+
+    def makes_sure(self) -> bool:
+        """Whether it is waited for that a write is safe."""
+        return self._sure is not None
+
     async def run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         """What a script answers; its first item is the store's time. Raises StoreAway."""
+        return await self._run(self._batch, name, keys, arguments)
+
+    async def run_surely(self, name: str, keys: list[str], arguments: list[Any]) -> tuple[Any, bool]:
+        """What a script answers, and whether what it wrote is known to be safe. Raises StoreAway."""
+        if self._sure is None:
+            return await self.run(name, keys, arguments), True
+        reply, said = await self._run(self._sure, name, keys, arguments)
+        return reply, _safe(said)
+
+    async def _run(self, batch: Batch, name: str, keys: list[str], arguments: list[Any]) -> Any:
         source, digest = self._scripts[name]
         try:
-            reply = await self.call("EVALSHA", digest, len(keys), *keys, *arguments)
+            reply = await self._call(batch, "EVALSHA", digest, len(keys), *keys, *arguments)
         except NoScriptError:
-            reply = await self.call("EVAL", source, len(keys), *keys, *arguments)
-        self._heard(reply[0])
+            reply = await self._call(batch, "EVAL", source, len(keys), *keys, *arguments)
+        self._heard(reply[0] if batch is self._batch else reply[0][0])
         return reply
 
     async def call(self, *command: Any) -> Any:
         """What a command answers. Raises StoreAway."""
+        return await self._call(self._batch, *command)
+
+    async def _call(self, batch: Batch, *command: Any) -> Any:
         try:
-            reply = await self._batch.call(*command)
+            reply = await batch.call(*command)
         except NoScriptError:
             raise
         except (RedisError, OSError, TimeoutError) as error:
@@ -98,8 +139,9 @@ class Line:
 
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""
-        await self._batch.close()
-        await self._client.aclose()
+        for batch in (self._batch, self._sure):
+            if batch is not None:
+                await batch.close()
 
     def _not_after(self) -> int:
         """The store's time until which this process waits for an answer. A script that runs later does nothing."""
@@ -111,11 +153,20 @@ class Line:
             self._connected_since = now_ms
 
 
-def connect(url: str, timeout_s: float) -> "Redis":
-    """A client that sends nothing twice and waits for nothing longer than `timeout_s`."""
+def _safe(said: Any) -> bool:
+    """Whether at least one has it: WAITAOF tells of disk and replicas, WAIT of replicas."""
+    count = said[0] if isinstance(said, list) else said
+    return isinstance(count, int) and count > 0
+
+
+def connect(url: str, timeout_s: float, blocking_s: float = 0) -> "Redis":
+    """A client that sends nothing twice and waits for nothing longer than `timeout_s`.
+
+    `blocking_s` is how much longer commands take that wait in the server.
+    """
     return Redis.from_url(
         url,
-        socket_timeout=timeout_s,
+        socket_timeout=timeout_s + blocking_s,
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],

@@ -110,7 +110,8 @@ class Change:
     """What a command made of a pair, to be written if nobody was faster.
 
     `body` is the result or error that a finished task gets. `fence` is checked where a holder writes, which is the
-    process `holder`: a store that has forgotten that it holds the operation learns it so. `restart_in_ms`
+    process `holder`: a store that has forgotten that it holds the operation learns it so. `durable`
+    waits until the store would know it after a failure, as it is configured. `restart_in_ms`
     delays an operation that is planned again. `give_back` lets go of an operation that is as it was: planned, or taken
     by its upstream, and then whoever claims it next asks on. `keep`: the holder goes on with it as it has it, planned.
     """
@@ -122,6 +123,7 @@ class Change:
     body: bytes | None = None
     fence: int | None = None
     holder: str = ""
+    durable: bool = False
     restart_in_ms: int = 0
     give_back: bool = False
     keep: bool = False
@@ -136,6 +138,8 @@ class Verdict(StrEnum):
     EXPIRED = "expired"
     """The task's record had expired; the operation was written."""
     GONE = "gone"
+    UNSURE = "unsure"
+    """Written, and nobody knows whether the store would still know it after a failure."""
     DOUBTFUL = "doubtful"
     """It looks planned, and may have been sent: only whoever holds it can say that it was not."""
 
@@ -190,6 +194,12 @@ class Store(Protocol):
 
     def epoch(self) -> int:
         """How often the store has become another one that may have lost something, as of the last claim; 0: unknown."""
+
+    def unfit(self) -> str:
+        """Why nothing may be started, as of the last claim; empty if it may."""
+
+    def makes_sure(self) -> bool:
+        """Whether it is waited for that what has to be durable is so."""
 
     async def create(self, work: NewWork) -> Creation:
         """Creates all or nothing. Creating the same id again is no second creation."""

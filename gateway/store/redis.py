@@ -163,8 +163,11 @@ class RedisStore(Line):
             keys.exports,
             keys.marker,
         ]
-        reply = await self.run("commit", names, self._commit_arguments(change))
-        return Verdict(_in_time(reply))
+        if not change.durable:
+            return Verdict(_in_time(await self.run("commit", names, self._commit_arguments(change))))
+        reply, safe = await self.run_surely("commit", names, self._commit_arguments(change))
+        verdict = Verdict(_in_time(reply))
+        return Verdict.UNSURE if verdict is Verdict.OK and not safe else verdict
 
     async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
         """One script: takes work, renews the lease."""

@@ -16,6 +16,7 @@ from redis.exceptions import (
 
 KEEPS_ALL: Final = "noeviction"
 EVICTS: Final = "the store may evict records: set maxmemory-policy to noeviction"
+_WAITAOF_SINCE: Final = (7, 2)
 _MISCONF: Final = "MISCONF"
 _HINTS: Final[Mapping[type[Exception], str]] = {
     ReadOnlyError: "it is a replica: the address must lead to the master",
@@ -46,6 +47,22 @@ class Told:
     def evicts(self) -> bool:
         """Whether records may vanish when memory is short."""
         return self.values.get("maxmemory_policy", KEEPS_ALL) != KEEPS_ALL
+
+    @property
+    def writes_file(self) -> bool:
+        """Whether it writes a file from which it can read everything again."""
+        return self.values.get("aof_enabled") == "1"
+
+    @property
+    def version(self) -> str:
+        """The version of Redis that it is, or is like."""
+        return self.values.get("redis_version", "")
+
+    @property
+    def can_wait_for_file(self) -> bool:
+        """Whether it knows WAITAOF."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return found is not None and (int(found[1]), int(found[2])) >= _WAITAOF_SINCE
 
 
 def why(error: BaseException) -> str:

@@ -143,7 +143,7 @@ class TestStanding:
         await store.create(work(store))
         await redis.execute_command("ACL", "SETUSER", "default", "-info")
         try:
-            assert not (await store.meet("")).known
+            assert not (await store.meet("")).told.known
             assert (await claimed(store)).kind is ClaimKind.START
         finally:
             await redis.execute_command("ACL", "SETUSER", "default", "+info")

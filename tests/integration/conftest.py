@@ -70,6 +70,7 @@ class Harness:
         store_s: float = 2,
         admin_token: str | None = None,
         audit: Path | None = None,
+        store: dict | None = None,
         **runner,
     ) -> Client:
         """A new gateway, and a client of it."""
@@ -80,7 +81,7 @@ class Harness:
             auth=auth or Auth(),
             admin=Admin(listen="127.0.0.1:0", token=admin_token),
             audit=Audit(file=str(audit or "")),
-            store=Store(url=self.store_url, timeout_s=store_s),
+            store=Store(**{"url": self.store_url, "timeout_s": store_s, **(store or {})}),
             runner=Runner(**{"lease_s": 1, "takeover_grace_s": 0.2, "cancel_grace_s": 0.3, **runner}),
             upstreams=upstreams,
         )

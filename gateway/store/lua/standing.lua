@@ -1,7 +1,7 @@
 -- Whether the store is still the one that it was. Written before each script that has to know.
 -- Another server process, or one that followed another server in between, may have lost the latest writes: a failover,
 -- a restart, a backup that was restored. Each time that happens begins an epoch, and operations tell of which they are.
--- `token` is what the last clean stop left behind (see clean.py): then nothing was lost. Where INFO is forbidden,
+-- `token` is the word that the last clean stop left behind (see clean.py): then nothing was lost. Where INFO is forbidden,
 -- nobody can tell.
 -- Answers the epoch, and since when it lasts.
 local function standing(key, now, token)

@@ -242,7 +242,6 @@ def test_a_token_of_the_admin_listener_must_lead_somewhere(load):
 OTHER_VALUES = {
     "server.workers": "2",
     "store.shards": "2",
-    "store.sent_durability": '"fsync"',
     "secrets.keys": '[{ id = "k", value = "SECRET-123" }]',
     "secrets.encrypt_at_rest": "true",
     "sessions.max_per_principal": "51",
