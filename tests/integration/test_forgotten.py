@@ -12,16 +12,19 @@ async def becomes_another(redis):
     await redis.hset("mtg:{s0}:store", "run", "another")
 
 
-async def forget_that_it_was_sent(redis, task_id):
-    """The operation as it was before anybody claimed it."""
+async def forgets_that_it_was_sent(redis, task_id):
+    """The operation is as it was before anybody claimed it, in a store that is another one from the same moment on."""
     (key,) = await redis.keys(f"*:o:*{task_id}")
     head = json.loads(await redis.hget(key, "head"))
     head |= {"state": "planned", "version": 1, "attempt": 0, "history": [], "handle": None, "place": None}
     fields = {"head": json.dumps(head), "v": 1, "st": "planned", "fn": 0, "hd": ""}
-    await redis.hset(key, mapping=fields)
     member = key.decode().partition(":o:")[2]
-    await redis.zadd("mtg:{s0}:due:reports", {member: 0})
-    await redis.zrem("mtg:{s0}:watch:reports", member)
+    async with redis.pipeline(transaction=True) as at_once:
+        at_once.hset(key, mapping=fields)
+        at_once.zadd("mtg:{s0}:due:reports", {member: 0})
+        at_once.zrem("mtg:{s0}:watch:reports", member)
+        at_once.hset("mtg:{s0}:store", "run", "another")
+        await at_once.execute()
     return key
 
 
@@ -43,8 +46,7 @@ async def running(harness, upstream):
 async def test_a_call_that_is_under_way_is_not_made_again_and_completes(harness, upstream, redis, running):
     client, task_id = running
     other = await harness.start()
-    key = await forget_that_it_was_sent(redis, task_id)
-    await becomes_another(redis)
+    key = await forgets_that_it_was_sent(redis, task_id)
     await eventually(lambda: state(redis, key), lambda found: found == "sent")
     upstream.open("a")
     other.session = client.session
@@ -60,7 +62,7 @@ async def test_an_answer_that_comes_before_anybody_has_noticed_is_written(harnes
     client, task_id = running
     for loop in harness.gateways[0]._runner._loops:
         loop.cancel()
-    key = await forget_that_it_was_sent(redis, task_id)
+    key = await forgets_that_it_was_sent(redis, task_id)
     upstream.open("a")
     answer = await client.legacy("tasks/result", {"taskId": task_id})
     assert answer.result["content"][0]["text"] == "through a"
