@@ -26,7 +26,7 @@ class Server:
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program = program
-        self._folder = folder
+        self.folder = folder
         self._socket = Path(tempfile.mkdtemp(prefix="mtg-test-")) / "s"
         self.url = f"unix://{self._socket}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -44,11 +44,11 @@ class Server:
 
     def start(self, *options: str) -> None:
         """Starts the server and waits until it answers."""
-        with (self._folder / "log").open("ab") as log:
+        with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
                     *(self._program, "--port", "0", "--unixsocket", str(self._socket), "--save", ""),
-                    *("--dir", str(self._folder), "--appendonly", "no", "--enable-debug-command", "yes"),
+                    *("--dir", str(self.folder), "--appendonly", "no", "--enable-debug-command", "yes"),
                     *options,
                 ],
                 stdout=log,

@@ -67,10 +67,12 @@ class Told:
 
 def why(error: BaseException) -> str:
     """What to tell the operator of a store that is away: never what the server said, which could name a key."""
-    name = type(error).__name__
-    for kind, hint in _HINTS.items():
-        if isinstance(error, kind):
-            return f"{name}: {hint}"
-    if isinstance(error, RedisError) and _MISCONF in str(error):
-        return f"{name}: it cannot write to its disk"
-    return name
+    cause: BaseException | None = error
+    while cause is not None:  # what a server says to a new connection comes wrapped
+        for kind, hint in _HINTS.items():
+            if isinstance(cause, kind):
+                return f"{type(cause).__name__}: {hint}"
+        if isinstance(cause, RedisError) and _MISCONF in str(cause):
+            return f"{type(cause).__name__}: it cannot write to its disk"
+        cause = cause.__cause__
+    return type(error).__name__
