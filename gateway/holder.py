@@ -84,24 +84,29 @@ class Holder:
                 return False
             try:
                 verdict = await self._commit(held, after, None)
-                if verdict is Verdict.OK:
-                    self._told(held, "send", verdict)
-                    return True
-                if verdict is Verdict.UNSURE:
-                    return await self._not_sure(held)
-                if verdict is Verdict.EXPIRED:
-                    # Nobody is left who could be told, and nothing has left: the operation is over before it began.
-                    held.pair = replace(held.pair, task=None)
-                    await self.finish(held, engine.Unsend(), b"")
-                    return False
-                if verdict in (Verdict.FENCED, Verdict.GONE):
-                    return False
+                if verdict is not Verdict.STALE:
+                    return await self._leaves(held, verdict)
                 held.pair = await self.store.load(held.ref)
             except StoreAway:
                 # Whether it was written is not known, but nothing has been sent: the record tells.
                 failures = await self._wait_for_store(held, failures)
             if held.pair.operation is None or held.pair.fence > held.fence:
                 return False
+
+    async def _leaves(self, held: Held, verdict: Verdict) -> bool:
+        """Whether the call may leave, after what became of its mark. If not, the record is told why."""
+        if verdict is Verdict.OK:
+            self._told(held, "send", verdict)
+            return True
+        if verdict is Verdict.UNSURE:
+            return await self._not_sure(held)
+        if verdict is Verdict.EXPIRED:
+            # Nobody is left who could be told, and nothing has left: the operation is over before it began.
+            held.pair = replace(held.pair, task=None)
+            await self.finish(held, engine.Unsend(), b"")
+        elif verdict is Verdict.DOUBTFUL:
+            await self.finish(held, engine.Doubt(), work.IN_DOUBT)
+        return False
 
     def _must_be_sure(self, held: Held) -> bool:
         return held.operation.effect is Effect.CONSEQUENTIAL and self.store.makes_sure()
@@ -130,6 +135,9 @@ class Holder:
                 return
             try:
                 verdict = await self._commit(held, after, _written(after, body), give_back=give_back)
+                if verdict is Verdict.DOUBTFUL:
+                    command, body = engine.Doubt(), work.IN_DOUBT
+                    continue
                 if verdict is not Verdict.STALE:
                     if verdict is not Verdict.OK or _news(command, after):
                         self._told(held, type(command).__name__.lower(), verdict)

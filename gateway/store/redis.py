@@ -59,6 +59,7 @@ class RedisStore(Line):
         self._idle_ms = session_idle_ms
         self._exports = exports
         self._secret: bytes | None = None
+        self._leased_until_s = 0.0
 
     async def create(self, work: NewWork) -> Creation:
         """One script, all or nothing."""
@@ -192,8 +193,10 @@ class RedisStore(Line):
             self._not_after(),
             ask.upstream,
         ]
+        asked_s = self._clock()
         now, epoch, evicts, *entries = await self.run("claim", names, arguments)
         if epoch:
+            self._leased_until_s = asked_s + ask.lease_ms / 1000
             self.learn(epoch, evicts=bool(evicts))
         return [_claim(entry, now) for entry in entries]
 
@@ -276,6 +279,7 @@ class RedisStore(Line):
             operation.outcome,
             int(self._exports and is_news(change.before.operation, operation)),
             change.holder,
+            int(self._clock() < self._leased_until_s),
         ]
 
 

@@ -71,6 +71,29 @@ class TestStanding:
         assert await store.commit(replace(given, give_back=True)) is Verdict.OK
         assert (await claimed(store)).kind is ClaimKind.START
 
+    @requirement("OWN-DOUBT", "OWN-ONCE")
+    @pytest.mark.parametrize("command", [engine.Send(), engine.GiveUp("why")])
+    async def test_a_holder_whose_lease_has_lapsed_cannot_say_that_it_was_not_sent(self, store, redis, command):
+        await store.create(work(store))
+        claim = await claimed(store)
+        await becomes_another(store, redis)
+        store._leased_until_s = 0
+        assert await change(store, command, fence=claim.pair.fence) is Verdict.DOUBTFUL
+        assert await change(store, engine.Doubt(), fence=claim.pair.fence) is Verdict.OK
+
+    @requirement("OWN-DOUBT", "OWN-ONCE")
+    async def test_work_that_such_a_holder_gives_back_is_not_started(self, store, redis):
+        await store.create(work(store))
+        claim = await claimed(store)
+        await becomes_another(store, redis)
+        store._leased_until_s = 0
+        pair = await store.load(REF)
+        given = Change(REF, pair, engine.Applied(pair.task, pair.operation), DAY, fence=claim.pair.fence)
+        assert await store.commit(replace(given, give_back=True)) is Verdict.OK
+        assert await store.claim(ask(store)) == []
+        await looked_at(store, redis)
+        assert (await claimed(store, connected_since=0)).kind is ClaimKind.DOUBTFUL
+
     @requirement("OWN-DOUBT")
     async def test_what_a_process_has_forgotten_that_holds_it_is_in_doubt_too(self, store, redis):
         await store.create(work(store))

@@ -164,7 +164,7 @@ class TestPoll:
         await store.create(work(store))
         await store.open_session(OWNER, "s" * 32, Session("2025-11-25", '{"a":1}'))
         key = store.keys.session(OWNER, "s" * 32)
-        await redis.pexpire(key, 5)
+        await redis.pexpire(key, 500)
         polled = await store.poll(REF, "s" * 32, want_body=False)
         assert polled.session == Session("2025-11-25", '{"a":1}')
         assert SESSION_IDLE_MS - 1000 < await redis.pttl(key) <= SESSION_IDLE_MS

@@ -13,6 +13,7 @@
 --       21 in flight: whether the holder keeps it (1)                  22 channel           23 message
 --       24 schema               25 not after       26 creation time          27 ledger score
 --       28 what is known of the effect             29 to be exported (1)       30 holder
+--       31 whether nobody can have taken the work from its holder, by the holder's own clock (1)
 -- Answers {now, verdict}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -30,13 +31,15 @@ local task = redis.call('HGET', KEYS[1], 'v')
 local expired = not task
 if task and task ~= ARGV[2] then return {now, 'stale'} end
 
-if not ours and operation[3] == 'planned' and ARGV[11] == 'dropped' then
-  -- Nobody but its holder knows that work in a store that may have lost something was not sent.
+-- Nobody but its holder knows that work in a store that may have lost something was not sent. A holder whose lease has
+-- lapsed does not: somebody else may have taken the work and sent it, and the store may have lost that too.
+local knows = ours and ARGV[31] == '1'
+if not knows and operation[3] == 'planned' and (ARGV[11] == 'dropped' or ARGV[11] == 'sent') then
   if doubted('planned', operation[5], (standing(KEYS[18], now))) then return {now, 'doubtful'} end
 end
 -- A fence that is older than the holder's own is one that the store forgot: nobody has taken the work over since.
 if ours and fence < ours then redis.call('HSET', KEYS[2], 'fn', ARGV[4], 'hd', ARGV[30]) end
-if ours and ARGV[11] == 'planned' and operation[5] ~= '-' then
+if knows and ARGV[11] == 'planned' and operation[5] ~= '-' then
   redis.call('HSET', KEYS[2], 'ep', (standing(KEYS[18], now)))
 end
 
