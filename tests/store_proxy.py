@@ -56,6 +56,12 @@ class StoreProxy:
         """It comes through again."""
         self._flowing.set()
 
+    def strand(self) -> None:
+        """Nothing ever comes through again what is connected now; new connections are not concerned."""
+        self._flowing.clear()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
     async def lead_to(self, target: str) -> None:
         """Another server from now on."""
         self.target = target
@@ -67,17 +73,18 @@ class StoreProxy:
         except OSError:
             writer.transport.abort()
             return
+        flowing = self._flowing
         for source, sink in ((reader, back), (there, writer)):
             self._open.add(sink)
-            way = asyncio.get_running_loop().create_task(self._carry(source, sink))
+            way = asyncio.get_running_loop().create_task(self._carry(source, sink, flowing))
             self._ways.add(way)
             way.add_done_callback(self._ways.discard)
 
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, flowing: asyncio.Event) -> None:
         try:
             with suppress(OSError):
                 while piece := await source.read(65_536):
-                    await self._flowing.wait()
+                    await flowing.wait()
                     sink.write(piece)
                     await sink.drain()
         finally:

@@ -35,6 +35,11 @@ class Batch:
         self._waiting.append((command, future))
         return await future
 
+    def renew(self) -> None:
+        """Gives up the connections that nobody uses now: what was wrong with one may be wrong with all."""
+        pool = self._client.connection_pool
+        self._keep(asyncio.get_running_loop().create_task(pool.disconnect(inuse_connections=False)))
+
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -42,7 +47,9 @@ class Batch:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        task = asyncio.get_running_loop().create_task(self._send(waiting))
+        self._keep(asyncio.get_running_loop().create_task(self._send(waiting)))
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 

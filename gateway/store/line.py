@@ -131,9 +131,9 @@ class Line:
             raise
         except (RedisError, OSError, TimeoutError) as error:
             self._connected_since = None
-            if isinstance(error, ReadOnlyError):  # the address may lead to another server by now
-                await self._client.connection_pool.disconnect(inuse_connections=False)
             waited = isinstance(error, (TimeoutError, RedisTimeoutError))
+            if waited or isinstance(error, ReadOnlyError):  # the address may lead to another server by now
+                batch.renew()
             raise StoreAway(why(error), waited=waited) from error
         return reply
 

@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 
 from gateway import records
-from gateway.store.redis import connect
+from gateway.store.port import StoreAway
+from gateway.store.redis import RedisStore, connect
 from tests.conftest import servers
 from tests.integration.conftest import Harness, eventually
 from tests.requirements import requirement
@@ -207,6 +208,29 @@ async def test_scripts_that_the_store_has_forgotten_cost_nothing(bench, upstream
         answer = await client.legacy("tasks/result", {"taskId": await client.task("echo")})
         assert answer.result["content"][0]["text"] == "{}"
     assert await said(bench, "store_away") == []
+
+
+@requirement("OWN-AWAY")
+async def test_one_call_that_hangs_gives_up_all_connections(bench):
+    store = RedisStore(connect(bench.way.url, 0.2), "mtg", timeout_s=0.2, lease_ms=1000, session_idle_ms=1000)
+
+    async def look_five_times():
+        """Each on a connection of its own."""
+        await bench.redis.execute_command("CLIENT", "PAUSE", 50, "WRITE")
+        looks = []
+        for _ in range(5):
+            looks.append(asyncio.create_task(store.check()))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*looks)
+
+    await look_five_times()
+    assert len(store._client.connection_pool._available_connections) == 5
+    bench.way.strand()
+    with pytest.raises(StoreAway, match="TimeoutError"):
+        await store.check()
+    await look_five_times()
+    await store.close()
 
 
 @requirement("OWN-DOUBT", "OWN-ONCE", "OWN-AWAY")
