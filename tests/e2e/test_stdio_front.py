@@ -200,7 +200,8 @@ async def test_without_a_directory_each_server_has_a_store_of_its_own_below_the_
     stdio = Stdio(desktop.folder)
     for server in (SLOW, SLOW, stdio.arguments()):
         await end(desktop, await desktop.start(words=("--", *server)))
-    stores = list((desktop.folder / "state" / "mcp-task-gateway").iterdir())
+    below = (desktop.folder / "state" / "mcp-task-gateway").iterdir()
+    stores = [path for path in below if path.is_dir()]
     assert len(stores) == 2
     assert all(one.name.startswith("upstream-") for one in stores)
 
