@@ -59,7 +59,8 @@ async def test_it_goes_on_where_nobody_took_over_and_writes_nothing_where_somebo
         folder.mkdir()
         made = GatewayProcess(folder, bank.url)
         config = folder / "config.toml"
-        config.write_text(config.read_text().replace("embedded:data", any_server.url))
+        text = config.read_text().replace("embedded:data", any_server.url)
+        config.write_text(text.replace("lease_s = 1", "lease_s = 0.4"))
         gateways.append(made)
     one, two = gateways
     await asyncio.to_thread(one.start)

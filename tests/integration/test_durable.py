@@ -3,8 +3,10 @@
 import asyncio
 import random
 import socket
+from contextlib import suppress
 
 import pytest
+from redis.exceptions import ResponseError
 
 from gateway.store import opening
 from tests.conftest import servers
@@ -21,17 +23,21 @@ def _soon(monkeypatch):
     monkeypatch.setattr(random, "random", lambda: 0.1)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+async def listening(redis) -> int:
+    """A port that the server listens on from now on. Somebody else may take a free one first."""
+    while True:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        with suppress(ResponseError):
+            await redis.config_set("port", port)
+            return port
 
 
 @pytest.fixture
 async def replica(redis, tmp_path, request):
     """A replica of the store's server, once it is wanted."""
-    port = free_port()
-    await redis.config_set("port", port)
+    port = await listening(redis)
     await redis.config_set("repl-diskless-sync-delay", 0)
     with Server(servers()[request.node.callspec.params["server"]], tmp_path) as made:
         made.process.kill()

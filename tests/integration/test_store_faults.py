@@ -48,7 +48,7 @@ def fragile(tmp_path_factory):
 
 @pytest.fixture
 async def bench(fragile, upstream, monkeypatch):
-    monkeypatch.setattr(records, "_APPEARS_MS", 500)  # longer than the store is waited for here
+    monkeypatch.setattr(records, "_APPEARS_MS", 320)  # longer than the store is waited for here
     redis = connect(fragile.url, 5)
     await redis.flushall()
     async with aiohttp.ClientSession() as http, StoreProxy(fragile.url.removeprefix("unix://")) as way:
