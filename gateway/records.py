@@ -13,7 +13,7 @@ from gateway.intended import Intended
 from gateway.pending import Background
 from gateway.policy.model import Settings
 from gateway.store.keys import Ref
-from gateway.store.port import Change, Created, Creation, NewWork, Pair, Store, StoreAway, Verdict
+from gateway.store.port import Change, Created, Creation, NewWork, Pair, Store, StoreAway, StoreUnfit, Verdict
 from gateway.store.wake import Wake
 from gateway.telemetry import Telemetry
 from gateway.wire.errors import Reject, switched_off
@@ -199,6 +199,8 @@ class Records:
         """
         try:
             return await self.store.create(work)
+        except StoreUnfit:
+            raise  # it was not even asked
         except StoreAway as error:
             away = error
         if not away.waited:

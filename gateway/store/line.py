@@ -21,6 +21,8 @@ from gateway.store.standing import EVICTS, Told, why
 _STANDING: Final = frozenset({"create", "commit", "claim", "meet"})
 """Scripts that have to know whether the store is still the one that it was: see `standing.lua`."""
 Durability: TypeAlias = Literal["local", "fsync", "replica"]
+_LOOK_S: Final = 0.4
+"""How often it is looked at how the server is set up: it takes time in the server, and changes seldom."""
 _WAITS: Final[Mapping[Durability, tuple[Any, ...]]] = {"fsync": ("WAITAOF", 1, 0), "replica": ("WAIT", 1)}
 
 
@@ -48,6 +50,7 @@ class Line:
         self._connected_since: int | None = None
         self._epoch = 0
         self._unfit = ""
+        self._looked_s = -_LOOK_S
         self._sure: Batch | None = None
 
     def now(self) -> int:
@@ -74,10 +77,16 @@ class Line:
         self.learn(epoch, evicts=told.evicts)
         return Met(told, new_epoch=since == now)
 
-    def learn(self, epoch: int, *, evicts: bool) -> None:
-        """What a script has found out about the store."""
+    def learn(self, epoch: int, *, evicts: bool | None) -> None:
+        """What a script has found out about the store; whether it may evict is not looked at each time."""
         self._epoch = epoch
-        self._unfit = EVICTS if evicts else ""
+        if evicts is not None:
+            self._unfit = EVICTS if evicts else ""
+            self._looked_s = self._clock()
+
+    def _looks(self) -> bool:
+        """Whether it is time to look at how the server is set up."""
+        return bool(self._unfit) or self._clock() - self._looked_s >= _LOOK_S
 
     def demand_fit(self) -> None:
         """Raises StoreUnfit where nothing may be started."""

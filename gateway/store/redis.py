@@ -172,7 +172,7 @@ class RedisStore(Line):
 
     async def claim(self, ask: ClaimAsk) -> Sequence[Claim]:
         """One script: takes work, renews the lease."""
-        keys = self.keys
+        keys, look = self.keys, self._looks()
         names = [
             keys.due(ask.upstream),
             keys.watch(ask.upstream),
@@ -192,12 +192,13 @@ class RedisStore(Line):
             SCHEMA,
             self._not_after(),
             ask.upstream,
+            int(look),
         ]
         asked_s = self._clock()
         now, epoch, evicts, *entries = await self.run("claim", names, arguments)
         if epoch:
             self._leased_until_s = asked_s + ask.lease_ms / 1000
-            self.learn(epoch, evicts=bool(evicts))
+            self.learn(epoch, evicts=bool(evicts) if look else None)
         return [_claim(entry, now) for entry in entries]
 
     async def open_session(self, owner: Owner, session_id: str, session: Session) -> None:

@@ -208,6 +208,7 @@ class TestUnfit:
     async def test_a_store_that_may_evict_starts_nothing_until_it_may_not(self, store, redis):
         await store.create(work(store))
         await redis.config_set("maxmemory-policy", "allkeys-lru")
+        store._looked_s = 0  # it was looked at long ago
         try:
             assert await store.claim(ask(store)) == []
             with pytest.raises(StoreUnfit, match="set maxmemory-policy to noeviction"):

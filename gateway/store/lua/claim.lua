@@ -2,8 +2,8 @@
 -- KEYS  due, watch, running at upstream, heartbeat of this process, switches
 -- ARGV  base of all keys, process, lease ms, grace ms, time since which the process has been connected,
 --       free slots, limit of running calls at the upstream, how many entries to look at, newest readable schema,
---       not after, upstream
--- Answers {now, epoch, whether the server may evict (1),
+--       not after, upstream, whether to look if the server may evict (1)
+-- Answers {now, epoch, whether the server may evict (1; -1: not looked),
 --          {kind, member, task head or '', operation head, fence, arguments or ''}, ...}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -14,14 +14,17 @@ local newest = tonumber(ARGV[9])
 local free = slots
 
 -- A store that was frozen runs this late: what the caller knew about its own connection is no longer true.
-if now > tonumber(ARGV[10]) then return {now, 0, 0} end
+if now > tonumber(ARGV[10]) then return {now, 0, -1} end
 
 local epoch, since = standing(base .. 'store', now)
-local told = redis.pcall('INFO', 'memory')
-local policy = type(told) == 'string' and string.match(told, 'maxmemory_policy:(%S+)') or 'noeviction'
-local evicts = policy ~= 'noeviction'
-local answer = {now, epoch, evicts and 1 or 0}
-if evicts then slots, free = 0, 0 end
+local evicts = -1
+if ARGV[12] == '1' then
+  local told = redis.pcall('INFO', 'memory')
+  local policy = type(told) == 'string' and string.match(told, 'maxmemory_policy:(%S+)') or 'noeviction'
+  evicts = policy ~= 'noeviction' and 1 or 0
+  if evicts == 1 then slots, free = 0, 0 end
+end
+local answer = {now, epoch, evicts}
 
 -- The heartbeat outlives the lease, so that others can tell since when it has lapsed.
 redis.call('SET', KEYS[4], now + lease, 'PX', lease + grace + 60000)

@@ -118,6 +118,18 @@ async def test_a_server_that_cannot_do_what_is_asked_of_it_is_refused(redis, ser
         await redis.config_set("appendonly", "no")
 
 
+@requirement("OWN-DOUBT")
+async def test_a_server_that_may_not_be_asked_which_one_it_is_is_told_of(redis, server):
+    await redis.execute_command("ACL", "SETUSER", "default", "-info", "-config")
+    log = io.StringIO()
+    try:
+        async with AsyncExitStack() as stack:
+            await open_store(configured(server.url, "fsync"), server.url, Path(), Telemetry(log), stack)
+    finally:
+        await redis.execute_command("ACL", "SETUSER", "default", "+info", "+config")
+    assert '"event":"store_blind"' in log.getvalue()
+
+
 async def test_an_embedded_store_has_no_replica(tmp_path):
     config = configured(durability="replica")
     async with AsyncExitStack() as stack:
