@@ -239,10 +239,8 @@ def _overdue(task: Task | None, operation: Operation, _: Overdue, now: int) -> O
 def _input_expired(task: Task | None, operation: Operation, _: InputExpired, now: int) -> Outcome:
     if alive(task) is None or not _may_ask(operation):
         return ILLEGAL
-    stopped = stop(operation, now, UNANSWERED)
-    if stopped is None:
-        return ILLEGAL
-    return ended(task, stopped, now, UNANSWERED, tell=operation.state in IN_FLIGHT)
+    stopped, tell = stop(operation, now, UNANSWERED), operation.state in IN_FLIGHT
+    return ILLEGAL if stopped is None else ended(task, stopped, now, UNANSWERED, tell=tell)
 
 
 def _may_ask(operation: Operation) -> bool:

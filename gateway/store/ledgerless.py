@@ -6,21 +6,28 @@ from typing import Any, Final
 from gateway.core.model import Effect, OperationState
 from gateway.store import codec
 from gateway.store.keys import Keys
+from gateway.store.port import UnknownSchema
 
 _PAGE: Final = 1000
 
 
 async def enter(keys: Keys, call: Callable[..., Awaitable[Any]]) -> None:
-    """Looks at every operation, once in the life of a store. Whoever is new is entered; nothing is taken out."""
+    """Looks at every operation, once in the life of a store. Whoever is new is entered; nothing is taken out.
+
+    Raises StoreAway; then the next start of a gateway begins anew.
+    """
     cursor = b"0"
     while True:
         cursor, found = await call("SCAN", cursor, "MATCH", f"{keys.base}o:*", "COUNT", _PAGE)
         for key in found:
             head, ends = await call("HGET", key, "head"), await call("PEXPIRETIME", key)
             member = key.decode().removeprefix(f"{keys.base}o:")
-            if head is None:
+            try:
+                operation = None if head is None else codec.decode_operation(head)
+            except UnknownSchema:
+                operation = None  # a later release has a ledger
+            if operation is None:
                 continue
-            operation = codec.decode_operation(head)
             await call("ZADD", keys.ledger, "NX", ends if ends > 0 else "+inf", member)
             if operation.state is OperationState.UNKNOWN and operation.effect is not Effect.READ_ONLY:
                 await call("ZADD", keys.unknown(operation.owner.upstream), "NX", operation.updated_ms, member)

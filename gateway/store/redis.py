@@ -237,9 +237,10 @@ class RedisStore(Line):
         """One script: nothing of a store that was set up is touched. Records from before there was a ledger get in."""
         first = switch_record(on=False, reason="the store was set up", by="gateway", at_ms=self.now())
         names = [self.keys.marker, self.keys.switches]
-        _, shards, new = await self.run("bootstrap", names, [secrets.token_urlsafe(16), SCHEMA, 1, first])
-        if new:
+        _, shards, entered = await self.run("bootstrap", names, [secrets.token_urlsafe(16), SCHEMA, 1, first])
+        if not entered:
             await enter(self.keys, self.call)
+            await self.call("HSET", self.keys.marker, "entered", 1)
         return int(shards)
 
     def _commit_arguments(self, change: Change) -> list[Any]:

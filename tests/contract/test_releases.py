@@ -115,5 +115,15 @@ class TestEarlierRelease:
         assert await change(store, engine.Reconcile(OutcomeKind.RESULT), ref=ref("unknown")) is Verdict.OK
         assert await redis.zcard(store.keys.unknown("reports")) == 0
 
+    async def test_an_upgrade_that_was_cut_off_is_done_by_the_next_start(self, store, redis):
+        await redis.delete(store.keys.ledger, store.keys.unknown("reports"))
+        await redis.hdel(store.keys.marker, "entered")
+        await redis.hset(f"{store.keys.base}o:later", "head", b'{"schema":99}')
+        await store.bootstrap()
+        assert await redis.zrange(store.keys.unknown("reports"), 0, -1) == [ref("unknown").member.encode()]
+        await redis.delete(store.keys.ledger, f"{store.keys.base}o:later")
+        await store.bootstrap()
+        assert not await redis.exists(store.keys.ledger)
+
     async def test_new_work_starts_beside_it(self, store):
         assert (await store.create(work(store, limits=(100, 100)))).verdict is Created.CREATED

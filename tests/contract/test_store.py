@@ -349,6 +349,15 @@ class TestClaim:
         assert again.kind is ClaimKind.START
         assert again.pair.fence > first.pair.fence
 
+    @requirement("OWN-FENCE")
+    async def test_planned_work_of_a_process_that_stood_still_is_not_sent_by_it_any_more(self, store, redis):
+        await store.create(work(store))
+        first = await claimed(store)
+        await died(store, redis)
+        assert await store.claim(ask(store, process="p2", slots=0)) == []  # looked at, and taken by nobody yet
+        assert await change(store, engine.Send(), fence=first.pair.fence) is Verdict.FENCED
+        assert (await claimed(store, process="p2")).kind is ClaimKind.START
+
     @requirement("OWN-GRACE")
     async def test_declares_sent_work_lost_only_after_the_grace(self, store, redis):
         await sent(store)

@@ -2,11 +2,11 @@
 -- in a store that was set up stays missing, and blocks, until an operator says what it should be.
 -- KEYS  marker, switches
 -- ARGV  id of the store, schema, number of shards, record of the switch
--- Answers {now, number of shards of the store, whether it was set up now (1)}.
+-- Answers {now, number of shards of the store, whether all its operations are in the ledger (1)}.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local shards = redis.call('HGET', KEYS[1], 'shards')
-if shards then return {now, tonumber(shards), 0} end
+local known = redis.call('HMGET', KEYS[1], 'shards', 'entered')
+if known[1] then return {now, tonumber(known[1]), known[2] and 1 or 0} end
 redis.call('HSET', KEYS[1], 'id', ARGV[1], 'schema', ARGV[2], 'shards', ARGV[3], 'created', now)
 redis.call('HSETNX', KEYS[2], 'all', ARGV[4])
-return {now, tonumber(ARGV[3]), 1}
+return {now, tonumber(ARGV[3]), 0}

@@ -33,10 +33,15 @@ local function lease_end(holder)
   return tonumber(redis.call('GET', base .. 'hb:' .. holder) or 0)
 end
 
-local function hand(kind, member, key)
-  -- A fence is a time: it comes never twice, not even in a store that lost what it gave out.
+-- A fence is a time: it comes never twice, not even in a store that lost what it gave out.
+local function give(key, holder)
   local fence = math.max(tonumber(redis.call('HGET', key, 'fn')) + 1, t[1] * 1000000 + t[2])
-  redis.call('HSET', key, 'hd', process, 'fn', fence)
+  redis.call('HSET', key, 'hd', holder, 'fn', fence)
+  return fence
+end
+
+local function hand(kind, member, key)
+  local fence = give(key, process)
   redis.call('ZREM', KEYS[1], member)
   redis.call('ZADD', KEYS[2], now + lease, member)
   local deadline = tonumber(redis.call('HGET', key, 'dl'))
@@ -89,7 +94,8 @@ local function look(member)
   end
   if state == 'planned' then
     if now >= deadline then return hand('deadline', member, key) end
-    redis.call('HSET', key, 'hd', '')
+    -- Whoever held it may only have stood still: from now on it sends nothing.
+    if holder ~= '' then give(key, '') end
     redis.call('ZREM', KEYS[3], member)
     redis.call('ZADD', KEYS[1], 'NX', now, member)
     return again(member, deadline)
