@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import SCHEMA, Effect, OutcomeKind, Place, Question, Seen
+from gateway.core.model import SCHEMA, Approval, Effect, Inquiry, Learnt, OutcomeKind, Place, Question, Seen
 from gateway.store.keys import Ref
 from gateway.store.port import Change, ClaimAsk, NewWork, Session
 from gateway.store.redis import RedisStore, connect
@@ -31,6 +31,23 @@ STORIES = {
     "cancelled": [engine.Cancel(final=True)],
     "late": [engine.Send(), engine.Cancel(final=True)],
     "asking": [engine.Send(), engine.Ask(Question("q1", "elicitation/create", '{"message":"name?"}', 1, 2))],
+}
+APPROVAL = Question("approval", "elicitation/create", '{"message":"really?"}', 1, 2)
+SINCE_3 = {
+    "named": [engine.Send()],
+    "inquiring": [engine.Send(), engine.Lose()],
+    "approving": [engine.Ask(APPROVAL)],
+    "resolved": [
+        engine.Send(),
+        engine.Lose(),
+        engine.Reconcile(OutcomeKind.RESULT, Learnt.RESOLVED, '"r"', "ops", "seen"),
+    ],
+}
+"""What there is since the ledger."""
+CHANGES = {
+    "named": {"idempotency_key": "order-7", "object_version": "3", "intended_effect": "pay", "arguments_digest": "d"},
+    "inquiring": {"inquiry": Inquiry("state", '{"id":1.0}', 86_400_000, first=True)},
+    "approving": {"approval": Approval("really?", 200_000)},
 }
 HIDDEN, READ_ONLY = "hidden", "read_only"
 
@@ -61,7 +78,8 @@ async def tell(store: RedisStore, name: str, commands: list[engine.Command], **c
         after = apply(pair.task, pair.operation, command, pair.now)
         assert isinstance(after, Applied), (name, command)
         body = b'{"content":[],"n":1.0}' if after.finished else None
-        await store.commit(Change(ref, pair, after, 90 * DAY, body=body, fence=fence))
+        asked = isinstance(command, engine.Ask) and fence is None
+        await store.commit(Change(ref, pair, after, 90 * DAY, body=body, fence=fence, give_back=asked))
 
 
 async def dump(client: "Redis", now: int) -> dict[str, object]:
@@ -88,8 +106,8 @@ async def main(url: str) -> None:
     bootstrap = getattr(store, "bootstrap", None)  # releases before the ledger have none
     if bootstrap is not None:
         await bootstrap()
-    for name, commands in reversed(STORIES.items()):
-        await tell(store, name, commands)
+    for name, commands in reversed({**STORIES, **SINCE_3}.items()):
+        await tell(store, name, commands, **CHANGES.get(name, {}))
     await tell(store, HIDDEN, [], **{HIDDEN: True})
     await tell(store, READ_ONLY, [], effect=Effect.READ_ONLY)
     await store.open_session(OWNER, ident("session"), Session("2025-11-25", '{"elicitation":{}}', "info", ("x:1",)))
