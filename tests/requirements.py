@@ -147,6 +147,9 @@ ENTRIES: dict[str, Entry] = {
     "OWN-404": Entry("a call is sent again after a 404 to its own POST only, once, and where policy allows it", OWN),
     "OWN-HEALED": Entry("a session that an upstream has forgotten, however it says so, is opened anew once", OWN),
     "OWN-FENCE": Entry("a holder whose fence was taken writes nothing", OWN),
+    "OWN-MATRIX": Entry(
+        "whatever breaks at whichever moment: one effect at most, no lost task, one answer, no forbidden step", OWN
+    ),
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),

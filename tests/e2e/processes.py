@@ -42,10 +42,10 @@ policy = "policy.toml"
 class GatewayProcess:
     """One process. `folder` holds its configuration, its data and its log."""
 
-    def __init__(self, folder: Path, upstream_url: str) -> None:
+    def __init__(self, folder: Path, upstream_url: str = "", *, config: str = CONFIG, policy: str = CHARGE) -> None:
         self.folder = folder
-        folder.joinpath("policy.toml").write_text(CHARGE)
-        folder.joinpath("config.toml").write_text(CONFIG.format(url=upstream_url))
+        folder.joinpath("policy.toml").write_text(policy)
+        folder.joinpath("config.toml").write_text(config.format(url=upstream_url))
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / "gateway.log"
 

@@ -79,6 +79,18 @@ def gate(message: dict, arguments: dict) -> None:
     text(message, f"through {arguments['name']}")
 
 
+def charge(message: dict, arguments: dict) -> None:
+    """Asks first if told to, then has its effect, which the file `ledger` counts, and answers when its gate is open."""
+    if arguments.get("ask"):
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        ask(f"q-{message['id']}", "elicitation/create", {"message": "Who?", "requestedSchema": schema})
+    with (FOLDER / "ledger").open("a") as ledger:
+        ledger.write(json.dumps(arguments) + "\n")
+    if "gate" in arguments:
+        wait_for((FOLDER / f"gate-{arguments['gate']}").exists)
+    text(message, "charged")
+
+
 def fail(message: dict, _: dict) -> None:
     told = {"content": [{"type": "text", "text": "no"}], "structuredContent": {"errors": [1]}, "isError": True}
     answer(message, told)
@@ -239,6 +251,7 @@ CALLS = {
     "spawn": spawn,
     "print": printed,
     "gate": gate,
+    "charge": charge,
     "fail": fail,
     "error": error,
     "odd": odd,
@@ -306,7 +319,7 @@ def broken(message: dict) -> bool:
 
 
 def main() -> None:
-    if MODE == "exit":
+    if MODE == "exit" or (FOLDER / "down").exists():
         os._exit(7)
     if MODE == "traceback":
         raise RuntimeError("no database")

@@ -1,0 +1,429 @@
+"""The fault matrix: calls that are brought to each moment of their life, and then something is cut off.
+
+One gateway, `near`, serves and works; another one at the same store, `far`, has no room for work of its own as long as
+one call is under way at each upstream, and takes over what `near` leaves behind. Both reach the store through a socket
+at which single steps are held back. All calls of a run meet the same fault at once.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+from redis.asyncio import Redis
+
+from gateway.telemetry import short
+from tests.client import TASKS, Answer, Client
+from tests.e2e.bank import Banks
+from tests.e2e.processes import GatewayProcess
+from tests.sse_client import result_of
+from tests.step_proxy import Hold, StepProxy, script, word
+
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+MOMENTS = {
+    "creating": "the record of the call is about to be made",
+    "recorded": "the record is made, and its maker does not know yet",
+    "created": "the client has its task, and nobody has taken the work",
+    "claimed": "the work is taken, and `sent` is about to be recorded",
+    "marked": "`sent` is recorded, and the call has not left",
+    "sent": "the upstream works",
+    "asking": "the upstream waits for input",
+    "answered": "the answer is there, and is about to be recorded",
+    "written": "the answer is recorded, and its writer does not know yet",
+    "completed": "the task has ended, and nobody has asked for the result",
+    "cancelling": "the client has just cancelled",
+}
+FAULTS = {
+    "cut": "the connections of the client",
+    "store": "the store, for longer than lease and grace together",
+    "upstream": "the upstream: its processes, its connections and its sessions",
+    "killed": "the process that holds the work",
+}
+CAN = {"elicitation": {}}
+OUTAGE_S = 2.0
+"""Longer than the lease and the grace together."""
+UPSTREAM_OUTAGE_S = 0.3
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+drain_deadline_s = 1
+[admin]
+listen = "127.0.0.1:0"
+[store]
+url = "{store}"
+timeout_s = 2
+[runner]
+lease_s = 0.8
+takeover_grace_s = 0.7
+cancel_grace_s = 0.2
+[[upstreams]]
+name = "http"
+url = "{http}"
+policy = "policy.toml"
+[[upstreams]]
+name = "stdio"
+transport = "stdio"
+command = {command}
+policy = "policy.toml"
+"""
+POLICY = """
+version = 1
+[defaults]
+task_support = "optional"
+effect = "consequential"
+inline_ms = 0
+poll_interval_ms = 50
+max_concurrent_per_principal = 1000
+max_concurrent_per_tenant = 1000
+max_concurrent_upstream = {room}
+"""
+
+
+@dataclass
+class Cell:
+    """One call: what it went through, and what came of it."""
+
+    fault: str
+    moment: str
+    dialect: str
+    upstream: str
+    task: str = ""
+    refused: dict[str, Any] | None = None
+    statuses: list[str] = field(default_factory=list)
+    finals: list[object] = field(default_factory=list)
+    waited: list[object] | None = None
+    effects: int = 0
+    arrivals: int = 0
+    operation: str = ""
+    steps: list[tuple[str, str, str]] = field(default_factory=list)
+    cancel: Answer | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.fault}-{self.moment}-{self.dialect}-{self.upstream}"
+
+    @property
+    def told(self) -> str:
+        """What the client was told in the end."""
+        if self.refused is not None:
+            return "refused"
+        if not self.task:
+            return "nothing"
+        error = self.finals[-1].get("error")
+        if self.statuses[-1] == "failed":
+            return "unknown" if error["code"] == 50305 else "not sent"
+        return self.statuses[-1]
+
+
+class Peer:
+    """A client of one gateway, in both dialects and at both upstreams."""
+
+    def __init__(self, gateway: GatewayProcess, http: aiohttp.ClientSession, sessions: dict[str, dict]) -> None:
+        self._address = gateway.url.removesuffix("/mcp")
+        self._http = http
+        self.sessions = sessions
+
+    def at(self, cell: Cell) -> Client:
+        client = Client(self._http, f"{self._address}/{cell.upstream}/mcp")
+        client.session = self.sessions[f"{cell.upstream}{cell.moment == 'asking'}"]
+        return client
+
+    async def greet(self) -> None:
+        """The sessions of 2025-11-25."""
+        for upstream in ("http", "stdio"):
+            for asked in (False, True):
+                client = Client(self._http, f"{self._address}/{upstream}/mcp")
+                await client.initialize(capabilities=CAN if asked else {})
+                self.sessions[f"{upstream}{asked}"] = client.session
+
+    async def ask(self, cell: Cell, method: str, params: dict) -> Answer:
+        """A request about a task, or for one."""
+        if cell.dialect == LEGACY:
+            return await self.at(cell).legacy(method, params)
+        declared = {**TASKS, **CAN} if cell.moment == "asking" else TASKS
+        return await self.at(cell).modern(method, params, capabilities=declared)
+
+    async def create(self, cell: Cell, **arguments: object) -> None:
+        params = {"name": "charge", "arguments": {"key": cell.key, **arguments}}
+        if cell.dialect == LEGACY:
+            params["task"] = {"ttl": 600_000}
+        told = (await self.ask(cell, "tools/call", params)).messages[-1]
+        if "error" in told:
+            cell.refused = told["error"]
+            return
+        result = told["result"]
+        cell.task = result["task"]["taskId"] if cell.dialect == LEGACY else result["taskId"]
+
+    async def look(self, cell: Cell) -> str:
+        """The status now, or nothing while the store is away."""
+        answer = (await self.ask(cell, "tasks/get", {"taskId": cell.task})).messages
+        assert len(answer) == 1
+        if answer[0].get("error", {}).get("code") == 50303:
+            return ""
+        status = answer[0]["result"]["status"]
+        cell.statuses.append(status)
+        return status
+
+    async def until(self, cell: Cell, *wanted: str) -> None:
+        async with asyncio.timeout(20):
+            while await self.look(cell) not in wanted:
+                await asyncio.sleep(0.05)
+
+    async def final(self, cell: Cell) -> dict[str, object]:
+        """What the task came to, as often as it is asked."""
+        method = "tasks/result" if cell.dialect == LEGACY else "tasks/get"
+        answer = (await self.ask(cell, method, {"taskId": cell.task})).messages
+        assert len(answer) == 1
+        told = answer[0] if cell.dialect == LEGACY else answer[0]["result"]
+        return {name: told[name] for name in ("status", "result", "error") if name in told}
+
+    async def wait(self, cell: Cell) -> None:
+        """A tasks/result that waits through it all: what it brings to the very end."""
+        async with result_of(self.at(cell), cell.task, cell.key) as waiting:
+            cell.waited = []
+            while block := await asyncio.wait_for(waiting.event(), 20):
+                cell.waited += [line for line in block.splitlines() if b'"result"' in line or b'"error"' in line]
+            if not cell.waited and waiting.raw.startswith(b"{"):
+                cell.waited = [waiting.raw]
+
+    async def respond(self, cell: Cell) -> None:
+        """Answers the question of the upstream."""
+        answer = {"action": "accept", "content": {"name": "Ann"}}
+        if cell.dialect == LEGACY:
+            ident = f"{cell.task}:input-1:again"
+            await self.at(cell).post({"jsonrpc": "2.0", "id": ident, "result": answer}, self.at(cell).session)
+        else:
+            await self.ask(cell, "tasks/update", {"taskId": cell.task, "inputResponses": {"input-1": answer}})
+
+
+class Stage:
+    """Two gateways, a store, two banks."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.banks = Banks(folder)
+        self.proxies = [StepProxy(store), StepProxy(store)]
+        self._folder = folder
+        self.sessions: dict[str, dict] = {}
+        self.gateways: list[GatewayProcess] = []
+
+    async def start(self) -> None:
+        for name, proxy, room in zip(("near", "far"), self.proxies, (1000, 1), strict=True):
+            folder = self._folder / name
+            folder.mkdir()
+            command = str(self.banks.stdio.arguments()).replace("'", '"')
+            config = CONFIG.replace("{store}", proxy.url).replace("{http}", self.banks.http.url)
+            made = GatewayProcess(folder, config=config.replace("{command}", command), policy=POLICY.format(room=room))
+            self.gateways.append(made)
+        await asyncio.gather(*(asyncio.to_thread(gateway.start) for gateway in self.gateways))
+
+    async def __aenter__(self) -> Self:
+        await self.banks.http.__aenter__()
+        for proxy in self.proxies:
+            await proxy.back()
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for proxy in self.proxies:
+            proxy.release()
+        self.banks.http.close_gates()
+        await asyncio.gather(*(asyncio.to_thread(gateway.stop) for gateway in self.gateways))
+        for proxy in self.proxies:
+            await proxy.__aexit__()
+        await self.banks.http.__aexit__()
+
+
+class Run:
+    """All cells of one fault."""
+
+    def __init__(self, stage: Stage, fault: str) -> None:
+        self.stage = stage
+        self.fault = fault
+        self.cells = [
+            Cell(fault, moment, dialect, upstream)
+            for moment in MOMENTS
+            for dialect in (LEGACY, MODERN)
+            for upstream in ("http", "stdio")
+        ]
+        self.creating: list[asyncio.Future] = []
+        self.waiting: list[asyncio.Future] = []
+
+    async def play(self) -> list[Cell]:
+        async with aiohttp.ClientSession() as one, aiohttp.ClientSession() as two:
+            near = Peer(self.stage.gateways[0], one, self.stage.sessions)
+            far = Peer(self.stage.gateways[1], two, self.stage.sessions)
+            if not self.stage.sessions:
+                await near.greet()
+            await self._fill(far)
+            await self._bring(near, far)
+            await self._fault(one)
+            await self._end(far)
+        return self.cells
+
+    def at(self, *moments: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.moment in moments]
+
+    async def _fill(self, far: Peer) -> None:
+        """One call at each upstream that lasts, so that `far` has no room."""
+        fillers = [Cell(self.fault, "room", MODERN, upstream) for upstream in ("http", "stdio")]
+        await each(fillers, lambda cell: far.create(cell, gate="room"))
+        await self._arrived(*fillers)
+
+    async def _arrived(self, *cells: Cell) -> None:
+        """The calls have had their effect."""
+
+        def charged() -> bool:
+            effects = self.stage.banks.effects()
+            return all(effects[cell.key] for cell in cells)
+
+        await self.stage.banks.stdio.until(charged)
+
+    async def _bring(self, near: Peer, far: Peer) -> None:
+        """Each call to its moment. What is held back comes last, because nobody waits long for a store."""
+        gated = self.at("sent", "completed", "answered", "written", "cancelling")
+        await each(gated, lambda cell: near.create(cell, gate=cell.key))
+        await each(self.at("asking"), lambda cell: near.create(cell, ask=True))
+        await self._arrived(*gated)
+        for cell in self.at("completed"):
+            self.stage.banks.open(cell.key)
+        await each(self.at("completed"), lambda cell: near.until(cell, "completed"))
+        await each(self.at("asking"), lambda cell: near.until(cell, "input_required"))
+        waited = [cell for cell in (*gated, *self.at("asking")) if cell.moment not in ("completed", "written")]
+        await each(waited, near.look)
+        self.waiting = [asyncio.ensure_future(far.wait(cell)) for cell in waited if cell.dialect == LEGACY]
+        await self._hold(near, far)
+
+    async def _hold(self, near: Peer, far: Peer) -> None:
+        """What `far` is asked for cannot get caught in what is held back from `near`, and does not wake `near`."""
+        proxy = self.stage.proxies[0]
+        claims = await self._no_claims()
+        await each(self.at("marked"), far.create)
+        marks = proxy.hold(word("sent"), answers=True)
+        claims.release()
+        await marks.until(len(self.at("marked")))
+        claims = await self._no_claims()
+        await each(self.at("claimed"), far.create)
+        claimed = proxy.hold(script("claim"), answers=True)
+        claims.release()
+        await claimed.until(1)
+        await each(self.at("created"), far.create)
+        await self._one_by_one("written", proxy.hold(word("answered"), answers=True), self._open)
+        await self._one_by_one("answered", proxy.hold(word("answered")), self._open)
+        await self._one_by_one("recorded", proxy.hold(script("create"), answers=True), near.create)
+        await self._one_by_one("creating", proxy.hold(script("create")), near.create)
+
+        async def cancel(cell: Cell) -> None:
+            cell.cancel = await far.ask(cell, "tasks/cancel", {"taskId": cell.task})
+
+        await each(self.at("cancelling"), cancel)
+
+    async def _no_claims(self) -> Hold:
+        """From here on `near` takes no work."""
+        claims = self.stage.proxies[0].hold(script("claim"))
+        await claims.until(1)
+        return claims
+
+    async def _one_by_one(self, moment: str, hold: Hold, begin: Callable[[Cell], Awaitable[None]]) -> None:
+        """Commands of one moment travel together: each call gets there before the next one begins."""
+        cells = self.at(moment)
+        for count, cell in enumerate(cells, start=1):
+            self.creating.append(asyncio.ensure_future(begin(cell)))
+            await hold.until(count, last=count == len(cells))
+
+    async def _open(self, cell: Cell) -> None:
+        self.stage.banks.open(cell.key)
+
+    async def _fault(self, near: aiohttp.ClientSession) -> None:
+        proxies, banks = self.stage.proxies, self.stage.banks
+        if self.fault == "cut":
+            await near.close()
+        elif self.fault == "killed":
+            await asyncio.to_thread(self.stage.gateways[0].kill)
+            await proxies[0].gone()
+            banks.open("room")
+        elif self.fault == "store":
+            for proxy in proxies:
+                await proxy.gone()
+        else:
+            await banks.gone()
+        proxies[0].release()
+        if self.fault == "store":
+            self._open_all()
+            await asyncio.sleep(OUTAGE_S)
+            for proxy in proxies:
+                await proxy.back()
+        elif self.fault == "upstream":
+            await asyncio.sleep(UPSTREAM_OUTAGE_S)
+            await banks.back()
+        await asyncio.gather(*self.creating, return_exceptions=True)
+
+    async def _end(self, far: Peer) -> None:
+        """What becomes of them, asked at the other gateway."""
+        self._open_all()
+        known = [cell for cell in self.cells if cell.task]
+
+        async def answered(cell: Cell) -> None:
+            await far.until(cell, "input_required", "failed")
+            await far.respond(cell)
+
+        await each(self.at("asking"), answered)
+        await each(known, lambda cell: far.until(cell, "completed", "failed", "cancelled"))
+        await each(known, lambda cell: self._final(far, cell))
+        self.stage.banks.open("room")
+        await asyncio.gather(*self.waiting)
+
+    def _open_all(self) -> None:
+        for cell in self.cells:
+            self.stage.banks.open(cell.key)
+
+    async def _final(self, far: Peer, cell: Cell) -> None:
+        cell.finals.append(await far.final(cell))
+
+
+async def each(cells: list[Cell], do: Callable[[Cell], Awaitable[object]]) -> None:
+    """Does it with all of them at once."""
+    await asyncio.gather(*(do(cell) for cell in cells))
+
+
+async def played(folder: Path, store: str) -> tuple[list[Cell], dict[str, str]]:
+    """Every cell of every fault with what became of it, and the faults that could not be played at all."""
+    cells: list[Cell] = []
+    broken: dict[str, str] = {}
+    async with Stage(folder, store) as stage:
+        for fault in FAULTS:
+            run = Run(stage, fault)
+            try:
+                await run.play()
+            except (AssertionError, OSError, KeyError, TimeoutError, aiohttp.ClientError) as error:
+                broken[fault] = repr(error)
+                stage.proxies[0].release()
+            cells += run.cells
+        await _conclude(stage, cells, store)
+    return cells, broken
+
+
+async def _conclude(stage: Stage, cells: list[Cell], store: str) -> None:
+    """Asks once more about all of them, when all is over: nothing may have changed. Then looks behind the scenes."""
+    effects, arrivals = stage.banks.effects(), stage.banks.arrivals()
+    told: dict[str, list[tuple[str, str, str]]] = {}
+    for line in sorted(
+        (line for one in stage.gateways for line in one.said("transition")), key=itemgetter("timestamp")
+    ):
+        told.setdefault(line["id"], []).append((line["task"], line["operation"], line["cause"]))
+    redis = Redis.from_url(store)
+    async with aiohttp.ClientSession() as http:
+        far = Peer(stage.gateways[1], http, stage.sessions)
+        for cell in cells:
+            cell.effects, cell.arrivals = effects[cell.key], arrivals[cell.key]
+            if not cell.finals:
+                continue
+            await far.look(cell)
+            cell.finals.append(await far.final(cell))
+            cell.steps = told.get(short(cell.task), [])
+            (key,) = await redis.keys(f"*:o:*:{cell.task}")
+            cell.operation = json.loads(await redis.hget(key, "head"))["state"]
+    await redis.aclose()
