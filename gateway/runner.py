@@ -72,6 +72,7 @@ class Runner:
         self._loops: list[asyncio.Task[None]] = []
         self._store_up = True
         self._epoch = 0
+        self._longest_pause_s = max(_STORE_BACKOFF_S[0], limits.takeover_grace_s / 4)
 
     def pause(self) -> None:
         """Takes nothing new from now on; what is held goes on, and so do the leases."""
@@ -137,7 +138,9 @@ class Runner:
                 delay = min(_TICK_S, self._limits.lease_s / 4) * (0.5 + self._jitter())
             except StoreAway as error:
                 self._note_store(up=False, error=str(error))
-                delay = _STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter())
+                # Whoever comes back long after the others may find its work taken over: the grace bounds the pause.
+                pause = min(_STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)], self._longest_pause_s)
+                delay = pause * (0.5 + self._jitter())
                 failures += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):

@@ -1,0 +1,120 @@
+"""A store that is away for much longer than a lease while a hundred calls run: none is lost, none becomes unknown."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway import holder, runner
+from tests.integration.conftest import POLICY, Harness, eventually
+from tests.requirements import requirement
+from tests.sse_client import result_of
+from tests.step_proxy import StepProxy
+from tests.stores import leaks
+
+CALLS = 100
+LEASE_S, GRACE_S = 0.2, 0.6
+OUTAGE_S = 10 * LEASE_S + 0.2
+ROOMY = {
+    **POLICY,
+    "defaults": {
+        **POLICY["defaults"],
+        **dict.fromkeys(("max_concurrent_per_principal", "max_concurrent_per_tenant", "max_concurrent_upstream"), 500),
+    },
+}
+
+
+@asynccontextmanager
+async def frozen(server, _):
+    """The process is stopped: connections stay open, and nobody answers."""
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def gone(_, proxy):
+    """Connections are cut, and nobody listens."""
+    await proxy.gone()
+    yield
+    await proxy.back()
+
+
+@pytest.fixture
+async def proxy(any_server):
+    redis = Redis.from_url(any_server.url)
+    await redis.flushall()
+    async with StepProxy(any_server.url) as made:
+        yield made
+    assert await leaks(redis) == []
+    await redis.aclose()
+
+
+@pytest.fixture
+async def harness(proxy, upstream, http, monkeypatch):
+    """Gateways whose pauses while the store is away would be longer than the grace, if nothing bounded them."""
+    monkeypatch.setattr(runner, "_STORE_BACKOFF_S", (0.05, 20.0))
+    monkeypatch.setattr(holder, "_STORE_BACKOFF_S", (0.05, 0.2))
+    made = Harness(proxy.url, upstream, http)
+    yield made
+    upstream.close_gates()
+    for gateway in made.gateways:
+        await gateway.stop()
+
+
+@requirement("OWN-AWAY", "OWN-GRACE", "OWN-ONCE")
+@pytest.mark.parametrize("outage", [gone, frozen])
+async def test_no_running_call_is_lost_or_unknown(any_server, proxy, harness, upstream, outage):
+    times = {"lease_s": LEASE_S, "takeover_grace_s": GRACE_S, "store_s": 0.5}
+    one, two = [await harness.start(ROOMY, **times) for _ in range(2)]
+    await one.initialize()
+    two.session = one.session
+    numbers = range(CALLS // 2)
+    legacy = [await (one, two)[n % 2].task("gate", {"name": f"l{n}"}) for n in numbers]
+    calls = [await (one, two)[n % 2].call("gate", {"name": f"m{n}"}) for n in numbers]
+    modern = [answer.result["taskId"] for answer in calls]
+    await upstream.until(lambda: len(upstream.calls("gate")) == CALLS)
+    async with AsyncExitStack() as streams:
+        asked = [result_of((one, two)[n % 2], legacy[n]) for n in range(10)]
+        waiting = [await streams.enter_async_context(stream) for stream in asked]
+        for stream in waiting:
+            await stream.event()
+        async with outage(any_server, proxy):
+            await asyncio.sleep(OUTAGE_S / 2)
+            if outage is frozen:  # some answers come while nobody can write them down
+                open_gates(upstream, numbers[::2])
+            await asyncio.sleep(OUTAGE_S / 2)
+        await eventually(lambda: backs(harness), lambda count: count == 2)
+        open_gates(upstream, numbers)
+        for n, stream in enumerate(waiting):
+            assert (await stream.message(""))["result"]["content"][0]["text"] == f"through l{n}"
+            assert await stream.event() == b""
+    for n in numbers:
+        told = await eventually(lambda n=n: one.legacy("tasks/result", {"taskId": legacy[n]}), answered)
+        assert told.result["content"][0]["text"] == f"through l{n}"
+        task = await eventually(lambda n=n: two.modern("tasks/get", {"taskId": modern[n]}), ended)
+        assert task.result["result"]["content"][0]["text"] == f"through m{n}"
+    assert len(upstream.calls("gate")) == CALLS
+
+
+def open_gates(upstream, numbers):
+    for n in numbers:
+        upstream.open(f"l{n}")
+        upstream.open(f"m{n}")
+
+
+async def backs(harness):
+    """How many gateways have found the store again."""
+    return harness.log.getvalue().count('"event":"store_back"')
+
+
+def answered(told):
+    return told.messages[-1].get("error", {}).get("code") != 50303
+
+
+def ended(told):
+    return answered(told) and told.result["status"] not in ("working", "input_required")
