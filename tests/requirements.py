@@ -150,6 +150,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-MATRIX": Entry(
         "whatever breaks at whichever moment: one effect at most, no lost task, one answer, no forbidden step", OWN
     ),
+    "OWN-RACE": Entry("of a cancellation and an answer one wins, once; the ledger keeps what the upstream said", OWN),
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),
