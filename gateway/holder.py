@@ -250,6 +250,8 @@ class Holder:
         """The records after the command, or after the next best truth; None if there is nothing left to say."""
         task, operation = held.pair.task, held.operation
         now = self.store.now()
+        if task is not None and task.expires_ms <= now:
+            task = None  # what is learnt now is learnt late: the record was there when it was last read
         if command == engine.Overdue():
             now = max(now, operation.deadline_ms)
         after = self._applied(held, held.pair, command, now)
