@@ -28,7 +28,7 @@ check: .venv/dev ## Run the linters, the type checker and the import contracts
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache >.venv/imports.log || { cat .venv/imports.log; exit 1; }
 
-mutants: .venv/dev ## Change the core in a thousand ways and count the changes that no test notices
+mutants: .venv/dev ## Change what must never change, then the core in a thousand ways, and see what no test notices
 	@$(BIN)/python -m tests.mutants
 
 diagrams: .venv/dev ## Write the state diagrams of the tables into ARCHITECTURE.md

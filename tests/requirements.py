@@ -151,6 +151,7 @@ ENTRIES: dict[str, Entry] = {
         "whatever breaks at whichever moment: one effect at most, no lost task, one answer, no forbidden step", OWN
     ),
     "OWN-RACE": Entry("of a cancellation and an answer one wins, once; the ledger keeps what the upstream said", OWN),
+    "OWN-SWITCH-ATOMIC": Entry("a switch that is set before the record of a call is made blocks the call", OWN),
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),

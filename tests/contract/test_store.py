@@ -221,6 +221,14 @@ class TestCommit:
         after = apply(old.task, old.operation, engine.Answer(OutcomeKind.RESULT), old.now)
         assert await store.commit(Change(REF, old, after, DAY)) is Verdict.STALE
 
+    @requirement("OWN-CAS")
+    async def test_compares_the_version_of_the_operation_too(self, store):
+        await sent(store)
+        old = await store.load(REF)
+        await change(store, engine.Accept("their-id"))  # changes the operation only
+        after = apply(old.task, old.operation, engine.Lose(), old.now)
+        assert await store.commit(Change(REF, old, after, DAY)) is Verdict.STALE
+
     @requirement("OWN-FENCE")
     async def test_refuses_a_holder_whose_fence_was_taken(self, store, redis):
         claim = await sent(store)
