@@ -7,7 +7,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check cover mutants lock diagrams setup clean
+.PHONY: help run demo test check cover mutants soak lock diagrams setup clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ check: .venv/dev ## Run the linters, the type checker and the import contracts
 
 mutants: .venv/dev ## Change what must never change, then the core in a thousand ways, and see what no test notices
 	@$(BIN)/python -m tests.mutants
+
+soak: .venv/dev ## Keep a store away from 100 running calls, then kill and pause processes under 10,000 tasks (minutes)
+	@$(BIN)/python -m tests.soak
 
 diagrams: .venv/dev ## Write the state diagrams of the tables into ARCHITECTURE.md
 	@$(BIN)/python -m tests.diagrams --write

@@ -1,4 +1,4 @@
-"""First the changes that must never go unnoticed (`mutations.py`), then every small change of the core that a tool knows.
+"""First the changes that must never go unnoticed (`mutations.py`), then small changes of the core of every kind.
 
 Passes when all of the first and at least nine tenths of the others are noticed; survivors are listed with what they
 changed.

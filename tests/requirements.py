@@ -152,6 +152,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "OWN-RACE": Entry("of a cancellation and an answer one wins, once; the ledger keeps what the upstream said", OWN),
     "OWN-SWITCH-ATOMIC": Entry("a switch that is set before the record of a call is made blocks the call", OWN),
+    "OWN-SOAK": Entry("nothing is lost or done twice while processes and the store are killed and paused", OWN),
     "OWN-GRACE": Entry(
         "a sent operation is declared lost only after the grace, also after the claimer reconnected", OWN
     ),
