@@ -36,6 +36,11 @@ def wrong_steps(seen: Sequence[str], allowed: Mapping[str, frozenset[str]]) -> l
     return [(one, two) for one, two in pairwise(seen) if one != two and two not in reachable[one]]
 
 
+def wrong_moves(history: Sequence[str], allowed: Mapping[str, frozenset[str]]) -> list[tuple[str, str]]:
+    """Moves that are not allowed, where each state is there."""
+    return [(one, two) for one, two in pairwise(history) if two not in allowed[one]]
+
+
 def wrong_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """A task that is done while its work may still begin or answer would promise what is not known."""
     return [(task, operation) for task, operation in pairs if task == "done" and operation in _OPEN]

@@ -9,7 +9,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,7 +43,7 @@ FAULTS = {
     "killed": "the process that holds the work",
 }
 CAN = {"elicitation": {}}
-OUTAGE_S = 2.0
+OUTAGE_S = 3.3
 """Longer than the lease and the grace together."""
 UPSTREAM_OUTAGE_S = 0.3
 CONFIG = """
@@ -57,8 +56,8 @@ listen = "127.0.0.1:0"
 url = "{store}"
 timeout_s = 2
 [runner]
-lease_s = 0.8
-takeover_grace_s = 0.7
+lease_s = 1
+takeover_grace_s = 2
 cancel_grace_s = 0.2
 [[upstreams]]
 name = "http"
@@ -99,7 +98,10 @@ class Cell:
     effects: int = 0
     arrivals: int = 0
     operation: str = ""
-    steps: list[tuple[str, str, str]] = field(default_factory=list)
+    steps: list[list[tuple[str, str]]] = field(default_factory=list)
+    """Of task and operation, as each gateway wrote them down."""
+    history: list[str] = field(default_factory=list)
+    """The states of the operation, as the store has them."""
     cancel: Answer | None = None
 
     @property
@@ -406,14 +408,18 @@ async def played(folder: Path, store: str) -> tuple[list[Cell], dict[str, str]]:
     return cells, broken
 
 
+def steps_of(gateway: GatewayProcess) -> dict[str, list[tuple[str, str]]]:
+    """What a gateway changed, by record. The order of what two of them say is not known."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in gateway.said("transition"):
+        found.setdefault(line["id"], []).append((line["task"], line["operation"]))
+    return found
+
+
 async def _conclude(stage: Stage, cells: list[Cell], store: str) -> None:
     """Asks once more about all of them, when all is over: nothing may have changed. Then looks behind the scenes."""
     effects, arrivals = stage.banks.effects(), stage.banks.arrivals()
-    told: dict[str, list[tuple[str, str, str]]] = {}
-    for line in sorted(
-        (line for one in stage.gateways for line in one.said("transition")), key=itemgetter("timestamp")
-    ):
-        told.setdefault(line["id"], []).append((line["task"], line["operation"], line["cause"]))
+    logs = [steps_of(gateway) for gateway in stage.gateways]
     redis = Redis.from_url(store)
     async with aiohttp.ClientSession() as http:
         far = Peer(stage.gateways[1], http, stage.sessions)
@@ -423,7 +429,8 @@ async def _conclude(stage: Stage, cells: list[Cell], store: str) -> None:
                 continue
             await far.look(cell)
             cell.finals.append(await far.final(cell))
-            cell.steps = told.get(short(cell.task), [])
+            cell.steps = [log[short(cell.task)] for log in logs if short(cell.task) in log]
             (key,) = await redis.keys(f"*:o:*:{cell.task}")
-            cell.operation = json.loads(await redis.hget(key, "head"))["state"]
+            head = json.loads(await redis.hget(key, "head"))
+            cell.operation, cell.history = head["state"], [step["state"] for step in head["history"]]
     await redis.aclose()

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from gateway.store.embedded import find_server
 from tests.e2e.matrix import FAULTS, LEGACY, MODERN, MOMENTS, Cell, played
-from tests.oracle import OPERATIONS, STATUSES, TASKS, wrong_pairs, wrong_steps
+from tests.oracle import OPERATIONS, STATUSES, TASKS, wrong_moves, wrong_pairs, wrong_steps
 from tests.requirements import requirement
 from tests.stores import PREFIX, Server, leaks
 
@@ -104,12 +104,15 @@ def test_what_becomes_of_a_call(outcome, name):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_only_what_is_allowed_happens_on_the_way(outcome, fault):
     for cell in outcome[0].values():
-        tasks, operations = [step[0] for step in cell.steps], [step[1] for step in cell.steps]
-        if cell.fault == fault and cell.task:
-            assert cell.steps, cell.key
+        if cell.fault != fault or not cell.task:
+            continue
+        assert cell.steps, cell.key
+        assert wrong_moves(["planned", *cell.history], OPERATIONS) == [], cell.key
+        for steps in cell.steps:
+            tasks, operations = zip(*steps, strict=True)
             assert wrong_steps(["working", *tasks], TASKS) == [], cell.key
             assert wrong_steps(["planned", *operations], OPERATIONS) == [], cell.key
-            assert wrong_pairs(zip(tasks, operations, strict=True)) == [], cell.key
+            assert wrong_pairs(steps) == [], cell.key
 
 
 @requirement("OWN-MATRIX", "T25-RES-1")
