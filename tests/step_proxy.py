@@ -4,12 +4,12 @@ What is held is chosen by what it says, so that a test stops a gateway between t
 """
 
 import asyncio
+import hashlib
 import tempfile
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Self
-
-from gateway.store.redis import _load_scripts
 
 _CHUNK = 2**20
 _TAIL = 4096
@@ -17,7 +17,8 @@ _TAIL = 4096
 
 def script(name: str) -> bytes:
     """How a call of a script looks on the wire."""
-    return _load_scripts()[name][1].encode()
+    text = (resources.files("gateway.store") / "lua" / f"{name}.lua").read_bytes()
+    return hashlib.sha1(text).hexdigest().encode()  # noqa: S324  # how a store names its scripts
 
 
 def word(text: str) -> bytes:

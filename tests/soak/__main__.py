@@ -34,7 +34,7 @@ async def soak(plan: Plan, folder: Path) -> tuple[dict[str, object], list[str]]:
 async def outage(folder: Path, seconds: float = 20, calls: int = 100) -> list[str]:
     """A store that is away while calls run at gateways with their defaults: what must not have become of them."""
     async with AsyncExitStack() as stack:
-        made = Soak(folder, Plan(tasks=0), runner="")
+        made = Soak(folder, Plan(tasks=0, lease_s=None))
         await made.start(stack)
         for number in range(calls):
             call = Call(f"outage-{number}", (LEGACY, MODERN)[number % 2], "plain")

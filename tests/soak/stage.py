@@ -50,7 +50,9 @@ max_concurrent_per_principal = 100000
 max_concurrent_per_tenant = 100000
 max_concurrent_upstream = 400
 """
-SHORT_LEASE = "[runner]\nlease_s = 1\ntakeover_grace_s = 2\ncancel_grace_s = 0.5"
+KEPT = ("--appendonly", "yes")
+"""What the store has answered is there again after it was killed."""
+RUNNER = "[runner]\nlease_s = {lease_s}\ntakeover_grace_s = {grace_s}\ncancel_grace_s = 0.5"
 
 
 @dataclass
@@ -62,6 +64,9 @@ class Plan:
     between_s: tuple[float, float] = (0.5, 2.0)
     pause_s: tuple[float, float] = (0.2, 5.0)
     seed: int = 1
+    lease_s: float | None = 1
+    """None: the defaults of the gateway."""
+    grace_s: float = 2
 
 
 @dataclass
@@ -84,22 +89,22 @@ class Call:
 class Soak:
     """The stage: a store that keeps what it answered, two gateways at it, a bank behind them."""
 
-    def __init__(self, folder: Path, plan: Plan, runner: str = SHORT_LEASE) -> None:
+    def __init__(self, folder: Path, plan: Plan) -> None:
         self.plan = plan
         self.chance = random.Random(plan.seed)  # noqa: S311  # to be repeated
-        self.server = Server(shutil.which("redis-server") or find_server(), folder, keeps=True)
+        self.server = Server(shutil.which("redis-server") or find_server(), folder)
         self.bank = SoakBank(folder / "ledger")
         self.calls: list[Call] = []
         self.deeds: Counter[str] = Counter()
         self.gateways: list[GatewayProcess] = []
         self._folder = folder
-        self._runner = runner
+        self._runner = "" if plan.lease_s is None else RUNNER.format(lease_s=plan.lease_s, grace_s=plan.grace_s)
         self._http: aiohttp.ClientSession | None = None
         self._sessions: dict[bool, dict[str, str]] = {}
         self.urls: list[str] = []
 
     async def start(self, stack: AsyncExitStack) -> None:
-        await asyncio.to_thread(self.server.start)
+        await asyncio.to_thread(self.server.start, *KEPT)
         stack.callback(self.server.__exit__)
         await stack.enter_async_context(self.bank)
         self._http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -232,7 +237,7 @@ class Soak:
         self.server.process.kill()
         await asyncio.to_thread(self.server.process.wait)
         await asyncio.sleep(self.chance.uniform(0, 1))
-        await asyncio.to_thread(self.server.start)
+        await asyncio.to_thread(self.server.start, *KEPT)
 
     async def _pause_store(self) -> None:
         self.deeds["store paused"] += 1
