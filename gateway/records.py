@@ -88,6 +88,8 @@ class Records:
     ) -> Task | Existing | Reject:
         """The record of a call, durable when this returns. Raises StoreAway; then no work goes on unseen.
 
+        Where the store went away with its answer, the record may be there: then the outcome is told to be unknown.
+
         `exempt` calls are no tasks: the kill switch does not concern them.
         """
         task, operation = self._records(asker, call, settings, effect, hidden=hidden)
@@ -95,6 +97,9 @@ class Records:
         limits = (settings.max_concurrent_per_principal, settings.max_concurrent_per_tenant)
         work = NewWork(task, operation, arguments, *limits, retention, effect.key_for_ms, exempt)
         creation = await self._create(work, settings)
+        if creation is None:
+            told = {"operation": {"id": task.id, "outcome": "unknown"}}
+            return Reject("outcome_unknown", "the gateway lost its store while it recorded the call", told)
         match creation.verdict:
             case Created.EXISTS:
                 ref = Ref(asker.owner, creation.which)
@@ -192,23 +197,29 @@ class Records:
                             return
                     await asyncio.sleep(_STORE_BACKOFF_S)
 
-    async def _create(self, work: NewWork, settings: Settings) -> Creation:
+    async def _create(self, work: NewWork, settings: Settings) -> Creation | None:
         """A lost answer does not tell whether the record exists, so the same id is created once more.
 
-        When that fails too, or the time is over, whatever was created is dropped as soon as the store answers.
+        When that fails too, or the time is over, whatever was created is dropped as soon as the store answers. Until
+        then it may be taken up: None, where it is not known that there is nothing. A store that was frozen refuses
+        what it comes to after our time is over.
         """
         try:
             return await self.store.create(work)
         except StoreUnfit:
             raise  # it was not even asked
         except StoreAway as error:
-            away = error
+            away, refused = error, error.refused
         if not away.waited:
-            with suppress(StoreAway):
+            try:
                 return await self.store.create(work)
+            except StoreAway as error:
+                refused = refused and (error.refused or error.waited)
         until_ms = self.store.now() + _APPEARS_MS
         self.abandon(Ref(work.task.owner, work.task.id), settings, appears_until_ms=until_ms)
-        raise away
+        if away.waited or refused:
+            raise away
+        return None
 
     def _records(
         self, asker: Asker, call: CallTool, settings: Settings, intended: Intended, *, hidden: bool

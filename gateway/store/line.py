@@ -1,6 +1,7 @@
 """The line to a server: scripts by their digest, its time, when it was last reached anew, what its errors mean."""
 
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import BusyLoadingError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -143,7 +144,7 @@ class Line:
             waited = isinstance(error, (TimeoutError, RedisTimeoutError))
             if waited or isinstance(error, ReadOnlyError):  # the address may lead to another server by now
                 batch.renew()
-            raise StoreAway(why(error), waited=waited) from error
+            raise StoreAway(why(error), waited=waited, refused=_refused(error)) from error
         return reply
 
     async def close(self) -> None:
@@ -181,6 +182,13 @@ def connect(url: str, timeout_s: float, blocking_s: float = 0) -> "Redis":
         retry_on_error=[],
         protocol=3,
     )
+
+
+def _refused(error: Exception) -> bool:
+    """Whether a command that failed has changed nothing: it never left, or the server said no to it."""
+    if isinstance(error, (ResponseError, BusyLoadingError)):
+        return True
+    return isinstance(error.__context__, (ConnectionRefusedError, FileNotFoundError, socket.gaierror))
 
 
 def _load_scripts() -> Mapping[str, tuple[str, str]]:

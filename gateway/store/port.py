@@ -11,15 +11,22 @@ from gateway.store.keys import Ref
 
 
 class StoreAway(Exception):  # noqa: N818  # a state of the store, not an error of the caller
-    """The store did not agree or refuse: whether anything was written is not known. `waited` tells a full timeout."""
+    """The store did not agree or refuse: whether anything was written is not known. `waited` tells a full timeout.
 
-    def __init__(self, what: str, *, waited: bool = False) -> None:
+    `refused`: it is known after all that nothing was, because no connection was there or the store said no.
+    """
+
+    def __init__(self, what: str, *, waited: bool = False, refused: bool = False) -> None:
         super().__init__(what)
         self.waited = waited
+        self.refused = refused
 
 
 class StoreUnfit(StoreAway):
     """The store answers, and must not be used as it is set up; the message tells the operator what to do."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, refused=True)
 
 
 class UnknownSchema(Exception):  # noqa: N818  # names what was met

@@ -112,7 +112,7 @@ class Cell:
     def told(self) -> str:
         """What the client was told in the end."""
         if self.refused is not None:
-            return "refused"
+            return "unknown" if self.refused["code"] == 50305 else "refused"
         if not self.task:
             return "nothing"
         error = self.finals[-1].get("error")

@@ -32,9 +32,9 @@ EXPECTED: dict[str, dict[str, frozenset[tuple[str, int, str]]]] = {
     },
     "store": {
         **dict.fromkeys(MOMENTS, either(DONE)),
-        "creating": either(("refused", 0, "")),
-        # Its maker is refused and takes it back as soon as the store answers, unless the work has begun by then.
-        "recorded": either(("refused", 0, ""), ("refused", 1, "")),
+        # The gateway takes them back as soon as the store answers, unless the work has begun by then.
+        "creating": either(("refused", 0, ""), ("unknown", 0, "")),
+        "recorded": either(("unknown", 0, ""), ("unknown", 1, "")),
         "cancelling": either(CANCELLED, ("cancelled", 1, "answered"), DONE),
     },
     "upstream": {
