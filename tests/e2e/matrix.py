@@ -391,21 +391,13 @@ async def each(cells: list[Cell], do: Callable[[Cell], Awaitable[object]]) -> No
     await asyncio.gather(*(do(cell) for cell in cells))
 
 
-async def played(folder: Path, store: str) -> tuple[list[Cell], dict[str, str]]:
-    """Every cell of every fault with what became of it, and the faults that could not be played at all."""
-    cells: list[Cell] = []
-    broken: dict[str, str] = {}
+async def played(folder: Path, store: str, fault: str) -> list[Cell]:
+    """Every cell of a fault, with what became of it."""
     async with Stage(folder, store) as stage:
-        for fault in FAULTS:
-            run = Run(stage, fault)
-            try:
-                await run.play()
-            except (AssertionError, OSError, KeyError, TimeoutError, aiohttp.ClientError) as error:
-                broken[fault] = repr(error)
-                stage.proxies[0].release()
-            cells += run.cells
-        await _conclude(stage, cells, store)
-    return cells, broken
+        run = Run(stage, fault)
+        await run.play()
+        await _conclude(stage, run.cells, store)
+    return run.cells
 
 
 def steps_of(gateway: GatewayProcess) -> dict[str, list[tuple[str, str]]]:

@@ -1,7 +1,6 @@
 """A store that is away for much longer than a lease while a hundred calls run: none is lost, none becomes unknown."""
 
 import asyncio
-import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -28,12 +27,9 @@ ROOMY = {
 
 @asynccontextmanager
 async def frozen(server, _):
-    """The process is stopped: connections stay open, and nobody answers."""
-    server.process.send_signal(signal.SIGSTOP)
-    try:
+    """Connections stay open, and nobody answers."""
+    with server.away():
         yield
-    finally:
-        server.process.send_signal(signal.SIGCONT)
 
 
 @asynccontextmanager

@@ -5,9 +5,10 @@ import random
 import shutil
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -184,16 +185,19 @@ class Soak:
 
     async def follow(self, call: Call, *, patience_s: float = 120) -> None:
         """Until it has ended: cancels it, or answers what it asks, if that is its kind."""
+        with suppress(TimeoutError):  # the verdict tells which have not ended
+            await asyncio.wait_for(self._followed(call), patience_s)
+
+    async def _followed(self, call: Call) -> None:
         cancelled = call.kind != "cancel"
-        async with asyncio.timeout(patience_s):
-            while not call.statuses or call.statuses[-1] not in FINAL:
-                if not cancelled:
-                    cancelled = await self.ask(call, "tasks/cancel", {"taskId": call.task}) is not None
-                answer = await self.ask(call, "tasks/get", {"taskId": call.task})
-                self._note(call, answer)
-                if call.statuses and call.statuses[-1] == "input_required":
-                    await self._respond(call)
-                await asyncio.sleep(self.chance.uniform(0.05, 0.3))
+        while not call.statuses or call.statuses[-1] not in FINAL:
+            if not cancelled:
+                cancelled = await self.ask(call, "tasks/cancel", {"taskId": call.task}) is not None
+            answer = await self.ask(call, "tasks/get", {"taskId": call.task})
+            self._note(call, answer)
+            if call.statuses and call.statuses[-1] == "input_required":
+                await self._respond(call)
+            await asyncio.sleep(self.chance.uniform(0.05, 0.3))
 
     def _note(self, call: Call, answer: Answer | None) -> None:
         told = {} if answer is None else answer.messages[-1]
@@ -253,9 +257,9 @@ class Soak:
     async def _settle(self) -> None:
         """Waits until nothing is under way any more: also what nobody knows that it was begun."""
         redis = Redis.from_url(self.server.url)
-        async with asyncio.timeout(60):
-            while await redis.zcard(Keys(PREFIX).watch("bank")) or await redis.zcard(Keys(PREFIX).due("bank")):
-                await asyncio.sleep(0.2)
+        keys, end = Keys(PREFIX), time.monotonic() + 60
+        while await redis.zcard(keys.watch("bank")) + await redis.zcard(keys.due("bank")) and time.monotonic() < end:
+            await asyncio.sleep(0.2)
         await redis.aclose()
 
 
