@@ -17,7 +17,7 @@ async def verdict(soak: Soak) -> tuple[dict[str, object], list[str]]:
     """What happened, and what must not have."""
     redis = Redis.from_url(soak.server.url)
     operations = await read_operations(redis)
-    unknown = {name.decode().rpartition(":")[2] for name in await redis.zrange(Keys(PREFIX).unknown, 0, -1)}
+    unknown = {name.decode().rpartition(":")[2] for name in await redis.zrange(Keys(PREFIX).unknown("bank"), 0, -1)}
     wrong = [f"lives for ever: {key}" for key in await leaks(redis)]
     await redis.aclose()
     effects, by_digest = soak.bank.effects(), {one["arguments_digest"]: one for one in operations}
