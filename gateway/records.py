@@ -22,6 +22,8 @@ from gateway.wire.intent import CallTool
 _REREAD_S: Final = 10.0
 _STORE_BACKOFF_S: Final = 0.5
 _ABANDON_S: Final = 60.0
+_AT_ONCE_S: Final = 0.25
+"""How long a store is asked once more that did not answer in time: it may have been this process that stood still."""
 _APPEARS_MS: Final = 10_000
 """Longer than any script is good for: the store refuses what comes after the caller's own timeout."""
 _HIDDEN_SLACK_MS: Final = 60_000
@@ -200,9 +202,8 @@ class Records:
     async def _create(self, work: NewWork, settings: Settings) -> Creation | None:
         """A lost answer does not tell whether the record exists, so the same id is created once more.
 
-        When that fails too, or the time is over, whatever was created is dropped as soon as the store answers. Until
-        then it may be taken up: None, where it is not known that there is nothing. A store that was frozen refuses
-        what it comes to after our time is over.
+        When that fails too, whatever was created is dropped as soon as the store answers. Until then it may be taken
+        up: None, where it is not known that there is nothing.
         """
         try:
             return await self.store.create(work)
@@ -210,16 +211,30 @@ class Records:
             raise  # it was not even asked
         except StoreAway as error:
             away, refused = error, error.refused
-        if not away.waited:
+        ref = Ref(work.task.owner, work.task.id)
+        if away.waited:
+            if await self._is_there(ref):
+                return Creation(Created.CREATED)
+        else:
             try:
                 return await self.store.create(work)
             except StoreAway as error:
-                refused = refused and (error.refused or error.waited)
-        until_ms = self.store.now() + _APPEARS_MS
-        self.abandon(Ref(work.task.owner, work.task.id), settings, appears_until_ms=until_ms)
+                refused = refused and error.refused
+        if not refused:
+            self.abandon(ref, settings, appears_until_ms=self.store.now() + _APPEARS_MS)
         if away.waited or refused:
             raise away
         return None
+
+    async def _is_there(self, ref: Ref) -> bool:
+        """Whether a creation happened whose answer was waited for too long: maybe it was this process that stood still.
+
+        The store refuses a creation that it comes to by now, so that a look is harmless and a second one would not be.
+        """
+        with suppress(StoreAway, TimeoutError):
+            async with asyncio.timeout(_AT_ONCE_S):
+                return (await self.store.load(ref)).operation is not None
+        return False
 
     def _records(
         self, asker: Asker, call: CallTool, settings: Settings, intended: Intended, *, hidden: bool

@@ -125,7 +125,14 @@ class StepProxy:
     async def _serve(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         running = asyncio.current_task()
         self._running.add(running)
-        far_reader, far = await asyncio.open_unix_connection(self._target)
+        try:
+            if self._server is None:  # accepted in its last moment
+                raise ConnectionError  # ends like the others
+            far_reader, far = await asyncio.open_unix_connection(self._target)
+        except (OSError, asyncio.CancelledError):
+            near.transport.abort()
+            self._running.discard(running)
+            return
         pair = _Pair(near, far)
         self._pairs.add(pair)
         try:

@@ -10,7 +10,7 @@ from gateway import holder, runner
 from tests.integration.conftest import POLICY, Harness, eventually
 from tests.requirements import requirement
 from tests.sse_client import result_of
-from tests.step_proxy import StepProxy
+from tests.step_proxy import StepProxy, script
 from tests.stores import leaks
 
 CALLS = 100
@@ -95,6 +95,48 @@ async def test_no_running_call_is_lost_or_unknown(any_server, proxy, harness, up
         task = await eventually(lambda n=n: two.modern("tasks/get", {"taskId": modern[n]}), ended)
         assert task.result["result"]["content"][0]["text"] == f"through m{n}"
     assert len(upstream.calls("gate")) == CALLS
+
+
+@requirement("OWN-AWAY", "OWN-ONCE")
+@pytest.mark.parametrize("legacy", [True, False], ids=["2025-11-25", "2026-07-28"])
+async def test_a_creation_whose_answer_comes_too_late_is_found_again(proxy, harness, upstream, legacy):
+    client = await harness.start(ROOMY, store_s=0.5)
+    await client.initialize()
+    await client.task("echo")  # the store knows the script from now on
+    hold = proxy.hold(script("create"), answers=True)
+    begun = client.legacy_call("echo", {"a": 1}, task={}) if legacy else client.call("echo", {"a": 1})
+    creating = asyncio.create_task(begun)
+    await hold.until(1)
+    told = (await creating).result
+    task_id = told["task"]["taskId"] if legacy else told["taskId"]
+    hold.release()
+    ask = client.legacy if legacy else client.modern
+    await eventually(
+        lambda: ask("tasks/get", {"taskId": task_id}), lambda answer: answer.result["status"] == "completed"
+    )
+    assert len(upstream.calls("echo")) == 2
+
+
+@requirement("OWN-AWAY")
+@pytest.mark.parametrize("legacy", [True, False], ids=["2025-11-25", "2026-07-28"])
+async def test_a_creation_that_may_have_happened_is_not_called_refused(proxy, harness, upstream, legacy):
+    client = await harness.start(ROOMY, store_s=0.5)
+    await client.initialize()
+    await client.task("echo")
+    hold = proxy.hold(script("create"), answers=True)
+    begun = client.legacy_call("echo", {}, task={}) if legacy else client.call("echo")
+    creating = asyncio.create_task(begun)
+    await hold.until(1)
+    await proxy.gone()
+    told = (await creating).error
+    assert (told["code"], told["data"]["retryable"], told["data"]["operation"]["outcome"]) == (50305, False, "unknown")
+    refused = (await client.call("echo")).error
+    assert (refused["code"], refused["data"]["retryable"]) == (50303, True)
+    await proxy.back()
+    ask = client.legacy if legacy else client.modern
+    look = lambda: ask("tasks/get", {"taskId": told["data"]["operation"]["id"]})  # noqa: E731  # until the store is back
+    found = await eventually(look, ended)
+    assert found.result["status"] in ("completed", "cancelled")
 
 
 def open_gates(upstream, numbers):
