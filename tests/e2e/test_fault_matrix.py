@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from redis.asyncio import Redis
 
-from tests.e2e.matrix import FAULTS, LEGACY, MOMENTS, Cell, played
+from tests.e2e.cells import FAULTS, LEGACY, MOMENTS, Cell
+from tests.e2e.matrix import played
 from tests.oracle import OPERATIONS, STATUSES, TASKS, wrong_moves, wrong_pairs, wrong_steps
 from tests.requirements import requirement
 from tests.stores import PREFIX, leaks
