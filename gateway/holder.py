@@ -248,18 +248,18 @@ class Holder:
 
     def _settle(self, held: Held, command: Command) -> Applied | None:
         """The records after the command, or after the next best truth; None if there is nothing left to say."""
-        task, operation = held.pair.task, held.operation
+        pair, operation = held.pair, held.operation
         now = self.store.now()
-        if task is not None and task.expires_ms <= now:
-            task = None  # what is learnt now is learnt late: the record was there when it was last read
+        if pair.task is not None and pair.task.expires_ms <= now:
+            pair = replace(pair, task=None)  # what is learnt now is learnt late: it was there when it was last read
         if command == engine.Overdue():
             now = max(now, operation.deadline_ms)
-        after = self._applied(held, held.pair, command, now)
+        after = self._applied(held, pair, command, now)
         sent = operation.state is OperationState.SENT
         if isinstance(after, Refused) and (sent or (operation.state is OperationState.PLANNED and held.known)):
-            after = self._applied(held, held.pair, engine.Lose(), now)
+            after = self._applied(held, pair, engine.Lose(), now)
         if isinstance(after, Refused) and operation.state is OperationState.PLANNED:
-            return Applied(task, operation)  # nothing was sent: the work goes back as it is
+            return Applied(pair.task, operation)  # nothing was sent: the work goes back as it is
         return None if isinstance(after, Refused) else after
 
     def _applied(self, held: Held, pair: Pair, command: Command, now: int) -> Outcome:

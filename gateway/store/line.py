@@ -10,7 +10,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -22,6 +29,10 @@ from gateway.store.standing import EVICTS, Told, why
 _STANDING: Final = frozenset({"create", "commit", "claim", "meet"})
 """Scripts that have to know whether the store is still the one that it was: see `standing.lua`."""
 Durability: TypeAlias = Literal["local", "fsync", "replica"]
+_NOTHING_DONE: Final = (
+    *(ConnectionRefusedError, FileNotFoundError, socket.gaierror),
+    *(AuthenticationError, BusyLoadingError, ResponseError),
+)
 _LOOK_S: Final = 0.4
 """How often it is looked at how the server is set up: it takes time in the server, and changes seldom."""
 _WAITS: Final[Mapping[Durability, tuple[Any, ...]]] = {"fsync": ("WAITAOF", 1, 0), "replica": ("WAIT", 1)}
@@ -184,11 +195,12 @@ def connect(url: str, timeout_s: float, blocking_s: float = 0) -> "Redis":
     )
 
 
-def _refused(error: Exception) -> bool:
+def _refused(error: BaseException) -> bool:
     """Whether a command that failed has changed nothing: it never left, or the server said no to it."""
-    if isinstance(error, (ResponseError, BusyLoadingError)):
-        return True
-    return isinstance(error.__context__, (ConnectionRefusedError, FileNotFoundError, socket.gaierror))
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, _NOTHING_DONE):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _load_scripts() -> Mapping[str, tuple[str, str]]:
