@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gateway.audit import AuditFailed, Sink
-from gateway.callers import Endpoint
-from gateway.calls import Calls
 from gateway.config.load import Loaded, resolve
 from gateway.config.models import Config
 from gateway.config.models import Upstream as UpstreamConfig
@@ -19,17 +16,20 @@ from gateway.edge.admin import Admin
 from gateway.edge.api import Api
 from gateway.edge.auth import Authenticator, NoAuthentication, token_authentication
 from gateway.edge.guard import Guard
-from gateway.exporting import Audit, Exporting
-from gateway.figures import Figures
-from gateway.forwarding import Forwarding
 from gateway.fronts import LAST_WORDS_S, Front, HttpFront, Served, listen
-from gateway.operating import Operating
+from gateway.operating.actions import Operating
+from gateway.operating.audit import AuditFailed, Sink
+from gateway.operating.exporting import Audit, Exporting
+from gateway.operating.figures import Figures
 from gateway.pending import Background, Patience
-from gateway.performing import Site
 from gateway.pinning import StoredPins
-from gateway.records import Records
-from gateway.runner import Limits, Runner
-from gateway.service import Service
+from gateway.requests.callers import Endpoint
+from gateway.requests.calls import Calls
+from gateway.requests.forwarding import Forwarding
+from gateway.requests.records import Records
+from gateway.requests.service import Service
+from gateway.running.performing import Site
+from gateway.running.runner import Limits, Runner
 from gateway.store.exports import Exports
 from gateway.store.ledger import LedgerStore
 from gateway.store.opening import open_store

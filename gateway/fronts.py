@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from gateway.callers import Endpoint
 from gateway.config.models import Config, is_loopback, split_listen
 from gateway.edge.auth import ANONYMOUS, Authenticator
 from gateway.edge.http import FrontDoor
@@ -17,7 +16,8 @@ from gateway.edge.resource import Resources
 from gateway.edge.standard import LineReader, LineWriter
 from gateway.edge.stdio import StdioDoor
 from gateway.pending import Patience
-from gateway.service import Service
+from gateway.requests.callers import Endpoint
+from gateway.requests.service import Service
 from gateway.telemetry import Telemetry
 from gateway.wire.hosts import Hosts
 

@@ -107,7 +107,7 @@ MUTATIONS = (
         "the call leaves before the record says so",
         (
             Edit(
-                "gateway/performing.py",
+                "gateway/running/performing.py",
                 "if not await self._holder.send(running):",
                 "if asyncio.ensure_future(self._holder.send(running)) is None:",
             ),

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gateway.app import Gateway, serve
-from gateway.audit import AuditFailed
 from gateway.cli.check import WRONG, load_or_report, report
 from gateway.config.findings import examine
 from gateway.config.load import Loaded, Site, built_in_policy, command_problem, load_policy
 from gateway.config.models import Config
+from gateway.operating.audit import AuditFailed
 from gateway.policy.decide import Policy
 from gateway.store.embedded import EmbeddedFailed
 from gateway.store.port import StoreAway, StoreUnfit

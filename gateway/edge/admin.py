@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.edge.api import MOST_BYTES, Api
 from gateway.edge.auth import Authenticator
-from gateway.figures import Figures
+from gateway.operating.figures import Figures
 from gateway.store.port import Store, StoreAway, StoreUnfit
 from gateway.telemetry import Telemetry
 

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from gateway.config.findings import examine
 from gateway.core.model import OperationState, TaskState
 from gateway.edge.guard import Guard, Problem, answer
-from gateway.erasing import Person
-from gateway.operating import Denied, Operating, Scope, Wanted
+from gateway.operating.actions import Denied, Operating, Scope, Wanted
+from gateway.operating.erasing import Person
 from gateway.policy.shape import STRICT, Finding, refuse
 from gateway.store.ledger import Sought
 from gateway.store.port import StoreAway

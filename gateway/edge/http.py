@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.auth import Authenticator
 from gateway.edge.cors import Cors
 from gateway.edge.resource import WELL_KNOWN, Resources
 from gateway.edge.streams import KEEP_ALIVE_S, respond, written
-from gateway.service import Service
+from gateway.requests.callers import Endpoint
+from gateway.requests.service import Service
 from gateway.telemetry import Telemetry
 from gateway.wire import reply
 from gateway.wire.classify import SESSION_HEADER, Rejected, classify

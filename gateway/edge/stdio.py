@@ -8,12 +8,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Raw
 
-from gateway.callers import Endpoint
 from gateway.core.model import Principal
 from gateway.edge.standard import LineReader, LineWriter
 from gateway.edge.streams import next_note
 from gateway.pending import Patience, Pending
-from gateway.service import Service
+from gateway.requests.callers import Endpoint
+from gateway.requests.service import Service
 from gateway.telemetry import Telemetry
 from gateway.wire import intent as want
 from gateway.wire import jsonrpc, reply

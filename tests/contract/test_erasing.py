@@ -7,7 +7,7 @@ import pytest
 from gateway.core import engine
 from gateway.core.erasure import ERASED, erased
 from gateway.core.model import OutcomeKind, Owner
-from gateway.erasing import Erasing, Person
+from gateway.operating.erasing import Erasing, Person
 from gateway.store.keys import Ref
 from gateway.store.ledger import Erasure, LedgerStore
 from tests.contract.test_store import REF, ask, change, claimed, sent, work

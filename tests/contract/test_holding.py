@@ -6,9 +6,9 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.model import Effect
-from gateway.holder import Held, Holder
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
+from gateway.running.holder import Held, Holder
 from gateway.store.port import StoreAway
 from gateway.store.redis import RedisStore, connect
 from gateway.telemetry import Telemetry

@@ -288,7 +288,7 @@ class TestPreview:
 
     @requirement("OWN-APPROVE")
     async def test_that_takes_too_long_is_given_up(self, client, money, monkeypatch):
-        monkeypatch.setattr("gateway.approving._PREVIEW_S", 0.05)
+        monkeypatch.setattr("gateway.running.approving._PREVIEW_S", 0.05)
 
         async def show(_, message):
             await money.pass_gate("never")

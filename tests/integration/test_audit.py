@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway import exporting
+from gateway.operating import exporting
 from gateway.store import exports
 from tests.integration.conftest import POLICY, eventually
 from tests.integration.test_admin import Operator, lost

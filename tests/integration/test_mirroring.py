@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gateway import mirroring
+from gateway.requests import mirroring
 from tests.full_server import FullServer
 from tests.integration.conftest import Harness
 from tests.requirements import requirement

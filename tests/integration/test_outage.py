@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from gateway import holder, runner
+from gateway.running import holder, runner
 from tests.integration.conftest import POLICY, Harness, eventually
 from tests.requirements import requirement
 from tests.sse_client import result_of

@@ -232,7 +232,7 @@ class TestUnasked:
 
     @requirement("BR-3")
     async def test_a_plain_call_whose_task_is_forgotten_has_an_unknown_outcome(self, harness, upstream, monkeypatch):
-        monkeypatch.setattr("gateway.watching._SETTLE_S", 0)
+        monkeypatch.setattr("gateway.following.watching._SETTLE_S", 0)
         client = await begin(harness, PLAIN)
         upstream.unasked = True
         upstream.faults["tasks/get"] = [refusal(-32602)]
@@ -412,7 +412,7 @@ class TestPollingFaults:
 
     @requirement("BR-3")
     async def test_a_task_that_the_upstream_forgot_is_unknown(self, client, upstream, redis, monkeypatch):
-        monkeypatch.setattr("gateway.watching._SETTLE_S", 0)
+        monkeypatch.setattr("gateway.following.watching._SETTLE_S", 0)
         task_id = await client.task("must", {"name": "a"})
         await upstream.until(lambda: upstream.asked("tasks/get"))
         upstream.tasks.clear()
@@ -467,7 +467,7 @@ class TestPollingFaults:
     async def test_a_task_that_is_forgotten_with_its_result_handed_out_has_that_result(
         self, client, upstream, monkeypatch
     ):
-        monkeypatch.setattr("gateway.watching._SETTLE_S", 0.2)
+        monkeypatch.setattr("gateway.following.watching._SETTLE_S", 0.2)
         task_id = (await client.call("form", capabilities=EXTENSION)).result["taskId"]
         upstream.faults["tasks/get"] = []
         await asked(client, task_id)
@@ -564,7 +564,7 @@ class TestCancel:
 
     @requirement("BR-3")
     async def test_nobody_looks_for_ever_at_what_nobody_waits_for(self, client, upstream, redis, monkeypatch):
-        monkeypatch.setattr("gateway.observing._AFTERMATH_S", 0.05)
+        monkeypatch.setattr("gateway.running.observing._AFTERMATH_S", 0.05)
         upstream.heeds_cancel = False
         task_id = await client.task("job", {"name": "a"})
         await operation(redis)

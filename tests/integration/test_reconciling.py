@@ -6,9 +6,9 @@ import json
 import pytest
 from aiohttp import web
 
-from gateway import reconciling
 from gateway.core import engine
-from gateway.reconciling import Pauses
+from gateway.running import reconciling
+from gateway.running.reconciling import Pauses
 from gateway.store.codec import switch_record
 from gateway.wire import work
 from tests.integration.conftest import POLICY, eventually

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway import runner as runner_module
+from gateway.running import runner as runner_module
 from gateway.upstream.port import NotSent
 from gateway.wire import work
 from tests.integration.conftest import POLICY, eventually

@@ -244,7 +244,7 @@ class TestStreams:
 
     @requirement("OWN-STDIO")
     async def test_a_session_that_ended_while_nobody_spoke_is_begun_anew(self, monkeypatch, client, redis):
-        monkeypatch.setattr("gateway.delivery._RENEW_S", 0.01)
+        monkeypatch.setattr("gateway.requests.delivery._RENEW_S", 0.01)
         await client.initialize()
         await client.ask("ping")
         before = await redis.keys("*:s:*")

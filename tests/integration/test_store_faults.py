@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from gateway import records
+from gateway.requests import records
 from gateway.store.port import StoreAway
 from gateway.store.redis import RedisStore, connect
 from tests.conftest import servers
