@@ -52,6 +52,11 @@ async def ended(client, task_id):
     return await eventually(look, lambda task: task["status"] not in ("working", "input_required"))
 
 
+async def waiters(gateway):
+    """How many wait at this gateway for a record to change."""
+    return sum(map(len, gateway.wake._waiting.values()))
+
+
 async def operation(redis, task_id):
     (key,) = await redis.keys(f"*:o:*:{task_id}")
     return json.loads(await redis.hget(key, "head"))
@@ -76,10 +81,10 @@ class TestRunning:
         await ended(first, task_id)
         assert len(upstream.calls("gate")) == 1
 
-    async def test_a_plain_call_waits_for_the_task_and_does_not_end_it(self, first, second, upstream):
+    async def test_a_plain_call_waits_for_the_task_and_does_not_end_it(self, harness, first, second, upstream):
         task_id = await first.task("gate", ARGUMENTS)
         plain = asyncio.ensure_future(second.legacy_call("gate", ARGUMENTS))
-        await upstream.until(lambda: upstream.calls("gate"))
+        await eventually(lambda: waiters(harness.gateways[1]))
         upstream.open("a")
         assert (await plain).result["content"] == [{"type": "text", "text": "through a"}]
         assert (await ended(first, task_id))["status"] == "completed"
@@ -95,26 +100,23 @@ class TestRunning:
         assert len(upstream.calls("gate")) == 1
 
     async def test_a_legacy_client_that_lost_its_connection_finds_its_call_again(self, harness, first, upstream):
-        async def waiters():
-            return sum(map(len, harness.gateways[0].wake._waiting.values()))
-
         plain = asyncio.ensure_future(first.legacy_call("gate", ARGUMENTS))
         await upstream.until(lambda: upstream.calls("gate"))
-        before = await waiters()
+        before = await waiters(harness.gateways[0])
         plain.cancel()
         again = asyncio.ensure_future(first.legacy_call("gate", ARGUMENTS))
-        await eventually(waiters, lambda count: count > before)
+        await eventually(lambda: waiters(harness.gateways[0]), lambda count: count > before)
         upstream.open("a")
         assert (await again).result["content"] == [{"type": "text", "text": "through a"}]
         assert len(upstream.calls("gate")) == 1
 
-    async def test_whoever_only_waits_along_ends_nothing_by_leaving(self, first, second, upstream):
+    async def test_whoever_only_waits_along_ends_nothing_by_leaving(self, harness, first, second, upstream):
         task_id = await first.task("gate", ARGUMENTS)
         await upstream.until(lambda: upstream.calls("gate"))
         along = asyncio.ensure_future(second.call("gate", ARGUMENTS, capabilities={}))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await along
+        await eventually(lambda: waiters(harness.gateways[1]))
+        along.cancel()
+        await eventually(lambda: waiters(harness.gateways[1]), lambda count: count == 0)
         upstream.open("a")
         assert (await ended(first, task_id))["status"] == "completed"
         assert upstream.cancelled() == []

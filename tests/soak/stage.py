@@ -103,6 +103,7 @@ class Soak:
         self._http: aiohttp.ClientSession | None = None
         self._sessions: dict[bool, dict[str, str]] = {}
         self.urls: list[str] = []
+        self._deed: asyncio.Future[object] | None = None
 
     async def start(self, stack: AsyncExitStack) -> None:
         await asyncio.to_thread(self.server.start, *KEPT)
@@ -136,6 +137,8 @@ class Soak:
         finally:
             chaos.cancel()
             await asyncio.gather(chaos, return_exceptions=True)
+            if self._deed is not None:
+                await self._deed  # what was broken last is put right
         await self._settle()
 
     async def _client(self, names: Iterator[int]) -> None:
@@ -224,7 +227,8 @@ class Soak:
         deeds: list[Callable[[], object]] = [self._kill, self._pause, self._kill_store, self._pause_store]
         while True:
             await asyncio.sleep(self.chance.uniform(*self.plan.between_s))
-            await asyncio.shield(asyncio.ensure_future(self.chance.choices(deeds, (3, 3, 1, 2))[0]()))
+            self._deed = asyncio.ensure_future(self.chance.choices(deeds, (3, 3, 1, 2))[0]())
+            await asyncio.shield(self._deed)
 
     async def _kill(self) -> None:
         self.deeds["gateways killed"] += 1
