@@ -15,14 +15,16 @@ from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from gateway.cli.check import WRONG
+from gateway.cli.printing import clean
 from gateway.config.load import resolve
-from gateway.config.models import check_reference
+from gateway.config.models import check_reference, is_token
 
 ADMIN: Final = "http://127.0.0.1:8081"
 TOKEN: Final = "GATEWAY_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
 _FAILED: Final = 1
 _TIMEOUT_S: Final = 30
 _WITH_IDS: Final = ("tasks", "ledger")
+_URL: Final = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?")
 _NAME: Final = re.compile(r"-[\w-]{21}:[\w-]{16,64}|-[\w-]{31}")
 
 
@@ -64,9 +66,10 @@ class Remote:
                 return _object(response.read())
         except HTTPError as error:
             with error:
-                said = _object(error.read()).get("error", {})
-            raise Failed(f"the gateway said {error.code}: {said.get('message', error.reason)}") from error
-        except (URLError, OSError, HTTPException) as error:
+                said = _object(error.read()).get("error")
+            message = said.get("message") if isinstance(said, dict) else None
+            raise Failed(f"the gateway said {error.code}: {clean(str(message or error.reason))}") from error
+        except (URLError, OSError, HTTPException, UnicodeError) as error:
             reason = getattr(error, "reason", None) or error
             raise Failed(f"{self._admin} does not answer: {reason}: is it the admin listener?") from error
 
@@ -106,11 +109,19 @@ def run(arguments: argparse.Namespace, act: Callable[[Remote], int]) -> int:
     except OSError as error:
         print(f"--token: cannot be read: {error.strerror}", file=sys.stderr)
         return WRONG
+    if token is not None and not is_token(token):
+        print("--token: what it refers to is no token: it must be visible ASCII characters", file=sys.stderr)
+        return WRONG
     try:
         return act(Remote(arguments.admin, token))
+    except UnicodeEncodeError:
+        print("an argument is no UTF-8 text", file=sys.stderr)
+        return WRONG
     except Failed as error:
         print(error, file=sys.stderr)
-        return _FAILED
+    except KeyError as error:
+        print(f"the answer of {arguments.admin} has no {error}: is it the admin listener?", file=sys.stderr)
+    return _FAILED
 
 
 def place(*parts: str) -> str:
@@ -130,7 +141,7 @@ def spaced(words: Sequence[str]) -> list[str]:
 
 
 def _admin(text: str) -> str:
-    if not re.match(r"https?://[^/\s@]+/?$", text):
+    if not _URL.fullmatch(text):
         raise argparse.ArgumentTypeError("must be http://HOST:PORT or https://HOST:PORT")
     return text
 

@@ -218,6 +218,8 @@ def _check_references(file: _File, base: FilePath) -> None:
         else:
             if path[0] == "store" and value != reference and not is_store_url(value):
                 file.problem(path, "what it refers to is no embedded:DIRECTORY, redis://, rediss:// or unix://")
+            elif path[0] == "admin" and value != reference and not models.is_token(value):
+                file.problem(path, "what it refers to must be visible ASCII characters: a header has to hold it")
 
 
 def _check_key_files(file: _File, base: FilePath, key_problem: KeyProblem | None) -> None:

@@ -17,6 +17,7 @@ _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key", re.
 _SECRET_VARIABLE: Final = re.compile(r"authorization|cookie|token|secret|key|passw|credential", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE: Final = re.compile(r"(env|file):.+")
+_TOKEN: Final = re.compile(r"[!-~]+")
 _STORE_URL: Final = re.compile(r"embedded:.|rediss?://|unix://")
 _PASSWORD: Final = re.compile(r"//[^?#]*:[^?#]*@|[?&]password=", re.IGNORECASE)
 
@@ -41,6 +42,11 @@ def check_reference(value: str | None) -> str | None:
 def is_store_url(value: str) -> bool:
     """Whether a store can be found by it, once references are resolved."""
     return _STORE_URL.match(value) is not None
+
+
+def is_token(value: str) -> bool:
+    """Whether it can be shown in a header: visible ASCII characters."""
+    return _TOKEN.fullmatch(value) is not None
 
 
 def split_listen(value: str) -> tuple[str, int]:

@@ -239,6 +239,15 @@ def test_a_token_of_the_admin_listener_must_lead_somewhere(load):
     ]
 
 
+@requirement("OWN-ADMIN")
+@pytest.mark.parametrize("value", ["two words", "pa\u00dfwort", "SECRET\udcff"])
+def test_a_token_of_the_admin_listener_must_fit_into_a_header(load, monkeypatch, value):
+    monkeypatch.setenv("ADMIN_TOKEN", value)
+    assert load(f'{UPSTREAM}[admin]\ntoken = "env:ADMIN_TOKEN"\n') == [
+        "config.toml:5: admin.token: what it refers to must be visible ASCII characters: a header has to hold it"
+    ]
+
+
 OTHER_VALUES = {
     "server.workers": "2",
     "store.shards": "2",
