@@ -9,7 +9,7 @@ from typing import Final
 
 from gateway.core import engine
 from gateway.core.engine import Refused
-from gateway.core.model import Operation, OperationState, OutcomeKind, Task, TaskState, Verified
+from gateway.core.model import Operation, OutcomeKind, Task, TaskState, Verified
 from gateway.following.plainly import final
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode
@@ -204,12 +204,14 @@ class Calls:
         pair = await self._parked.wait(waiting)
         if isinstance(pair, Reply):
             return pair
+        if pair.task is not None and pair.task.state is TaskState.CANCELLED:
+            return reply.refusal(call.id, _cancelled(pair.operation), era)
         if pair.task is not None and not pair.task.terminal and not waiting.attached:
             await self._records.change(ref, engine.Cancel(final=False), settings)
             pair = await self._records.wait(ref, self._grace_s)
         if pair.task is not None and pair.task.state is TaskState.DONE:
             return await self.final(call.id, ref, pair, era)
-        return reply.refusal(call.id, _timed_out(pair.operation, waiting.timeout_s, attached=waiting.attached), era)
+        return reply.refusal(call.id, timed_out(pair.operation, waiting.timeout_s, attached=waiting.attached), era)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""
@@ -357,13 +359,27 @@ def _refused(decision: Decision, call: CallTool, ask: Ask, caller: Caller) -> Re
     return None
 
 
-def _timed_out(operation: Operation | None, timeout_s: float, *, attached: bool) -> Reject:
-    unknown = operation is not None and operation.state in (OperationState.UNKNOWN, OperationState.ACCEPTED)
-    if attached and operation is not None and not operation.settled and not unknown:
-        told = {"operation": {"id": operation.id, "outcome": str(operation.outcome)}}
-        return Reject("deadline", f"no answer within {timeout_s:g} s; the work goes on", told)
-    outcome = "unknown" if unknown else "none"
-    told = {"operation": {"id": "" if operation is None else operation.id, "outcome": outcome}}
-    if unknown:
+def timed_out(operation: Operation | None, timeout_s: float, *, attached: bool) -> Reject:
+    """What is told when the time of a bounded call is over: never more than is known of its effect."""
+    outcome = Verified.UNKNOWN if operation is None else operation.outcome
+    if operation is not None and outcome is Verified.PENDING and not attached:
+        # It was told to stop, and nobody has written down yet that it did.
+        outcome = Verified.UNKNOWN if operation.may_have_acted else Verified.NONE
+    told = _told(operation, outcome)
+    if outcome is Verified.UNKNOWN:
         return Reject("outcome_unknown", "no answer in time, and the work may have been done", told)
-    return Reject("deadline", f"no answer within {timeout_s:g} s; the upstream was told to stop", told)
+    becomes = "the work goes on" if outcome is Verified.PENDING else "the upstream was told to stop"
+    return Reject("deadline", f"no answer within {timeout_s:g} s; {becomes}", told)
+
+
+def _cancelled(operation: Operation | None) -> Reject:
+    """What is told when somebody else cancelled the call: the operator, or whoever has its task."""
+    outcome = Verified.UNKNOWN if operation is None else operation.outcome
+    told = _told(operation, outcome)
+    if outcome is Verified.UNKNOWN:
+        return Reject("outcome_unknown", "the call was cancelled, and the work may have been done", told)
+    return Reject("cancelled", "The call was cancelled", told)
+
+
+def _told(operation: Operation | None, outcome: Verified) -> dict[str, object]:
+    return {"operation": {"id": "" if operation is None else operation.id, "outcome": str(outcome)}}

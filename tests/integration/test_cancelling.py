@@ -78,3 +78,18 @@ async def test_of_a_bounded_call_whose_gateway_only_waits_is_told_where_the_call
     calling.cancel()
     await upstream.until(upstream.cancelled)
     assert upstream.cancelled() == [upstream.calls("gate")[0]["id"]]
+
+
+@requirement("OWN-LEDGER", "OWN-OPERATE")
+async def test_of_a_bounded_call_by_the_operator_claims_nothing_that_is_not_known(
+    client, harness, http, upstream, redis
+):
+    await client.initialize()
+    calling = asyncio.create_task(client.legacy_call("gate", {"name": "a"}))
+    await upstream.until(lambda: upstream.calls("gate"))
+    (key,) = await redis.keys("*:o:*")
+    name = key.decode().rpartition(":")[2]
+    async with http.post(f"{harness.gateways[0].admin_address}/api/tasks/{name}/cancel", json={}) as response:
+        assert response.status == 200
+    error = (await calling).error
+    assert (error["code"], error["data"]["operation"]) == (49901, {"id": name, "outcome": "pending"})
