@@ -14,7 +14,6 @@ KEY: Final = "approval"
 METHOD: Final = "elicitation/create"
 _FIELD: Final = "approve"
 _LONGEST: Final = 2000
-_CUT: Final = "..."
 _PREVIEW: Final = " Preview: "
 _FORM: Final = {
     "type": "object",
@@ -65,7 +64,7 @@ def preview(body: bytes) -> str:
     shown = _flat(" ".join(texts))
     if not shown and "structuredContent" in result:
         shown = _flat(bytes(result["structuredContent"]).decode())
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - len(_CUT)] + _CUT
+    return one_line(shown, _LONGEST)
 
 
 def _flat(text: str) -> str:

@@ -89,4 +89,6 @@ def test_a_preview_is_asked_for_with_the_same_arguments_and_nothing_else():
 
 
 def test_text_for_people_is_cut_and_holds_nothing_that_controls():
-    assert one_line("a\r\n\u2066b\x9b", 4) == "a   "
+    assert one_line("a\r\n\u2066b\x9b\u061c", 7) == "a   b  "
+    assert one_line("to " + "x" * 10, 13) == "to " + "x" * 10
+    assert one_line("to " + "x" * 11, 13) == "to xxxxxxx..."
