@@ -194,6 +194,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-KEY-ONCE": Entry("an idempotency key begins one operation, for its owner and its tool", OWN),
     "OWN-LEDGER": Entry("the ledger tells of each operation what was intended, what became of it and who said so", OWN),
     "OWN-APPROVE": Entry("what is to be approved is sent once, after the requestor agreed, and not otherwise", OWN),
+    "OWN-ONE-MEANING": Entry("what is shown, kept and compared of a call's arguments is what its upstream reads", OWN),
     "OWN-RECONCILE": Entry("an unknown outcome stays unknown until an authority or a person tells", OWN),
     "OWN-DRAIN": Entry("a stopped gateway lets running calls finish and tells the truth about the rest", OWN),
 }

@@ -21,6 +21,7 @@ from gateway.wire.shown import one_line
 
 _LONGEST_KEY: Final = 256
 _LONGEST: Final = 1000
+_TWICE: Final = Reject("arguments", "An argument is named twice: which one counts is not the same for all who read it")
 _SCALAR: Final = re.compile(rb'".*"|-?[0-9].*', re.DOTALL)
 
 
@@ -43,6 +44,8 @@ def intended(call: CallTool, settings: Settings) -> Intended | Reject:
     digest, rule = canonical.digest(call.arguments), settings.operation
     if rule is None:
         return Intended(digest)
+    if canonical.names_twice(call.arguments):
+        return _TWICE
     key = _key(call, rule, digest)
     if isinstance(key, Reject):
         return key

@@ -14,6 +14,18 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(_normal(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def names_twice(body: bytes) -> bool:
+    """Whether an object in it names a member twice: one reader takes the first of them, another one the last."""
+    found = False
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in pairs}) < len(pairs)
+
+    json.loads(body, parse_int=_Number, parse_float=_Number, object_pairs_hook=look)
+    return found
+
+
 class _Number(str):
     """A number as written."""
 

@@ -27,6 +27,21 @@ def test_without_a_rule_there_is_the_digest_of_the_arguments_only():
     assert intended(CallTool(b"1", "t", b'{"a":1}', {}), Settings()) == Intended(digest(b'{"a": 1}'))
 
 
+@requirement("OWN-ONE-MEANING")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"approval": {"message": "Pay {arguments.n}?"}},
+        {"idempotency_key": "argument:/k"},
+        {"idempotency_key": "derived"},
+    ],
+)
+def test_arguments_that_can_be_read_in_two_ways_are_refused(rule):
+    refused = of('{"k":1,"n":1000000,"n":1}', **rule)
+    assert isinstance(refused, Reject)
+    assert (refused.reason, "named twice" in refused.message) == ("arguments", True)
+
+
 @requirement("OWN-KEY-ONCE")
 class TestKey:
     @pytest.mark.parametrize(

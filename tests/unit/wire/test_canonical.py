@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.canonical import digest
+from gateway.wire.canonical import digest, names_twice
 from tests.requirements import requirement
 
 
@@ -32,3 +32,18 @@ def test_meaning_counts():
         *(b'{"a":[1,{"b":2}]}', b'{"a":[1],"b":2}', b'{"a":1,"a":2}', b'{"a":2,"a":1}', b'{"a":2}'),
     ]
     assert len({digest(one) for one in different}) == len(different)
+
+
+@requirement("OWN-ONE-MEANING")
+@pytest.mark.parametrize(
+    ("body", "twice"),
+    [
+        (b'{"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]}', False),
+        (b'{"a":1,"a":1}', True),
+        (b'{"a":1,"\\u0061":2}', True),
+        (b'{"b":[{"a":{"x":1,"y":2,"x":3}}]}', True),
+        (b"[1,1]", False),
+    ],
+)
+def test_a_name_that_comes_twice_is_found_at_any_depth(body, twice):
+    assert names_twice(body) is twice
