@@ -158,7 +158,8 @@ class Operating:
         name = scope_of(upstream=scope.upstream, tool=scope.tool, tenant=whose)
         await self._switches.put(name, on=on, reason=reason, by=by, tenant=tenant)
         self._telemetry.switch_changed(scope=name, on=on, reason=reason, by=by)
-        await self._audit.record(SwitchChanged(self._new_id(), self._now(), name, on, reason, by))
+        told = SwitchChanged(self._new_id(), self._now(), name, on, reason, by, *(tenant or ()))
+        await self._audit.record(told)
         return await self.switches()
 
     def drain(self, *, on: bool, by: str) -> Mapping[str, Any] | Denied:

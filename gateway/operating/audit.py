@@ -55,7 +55,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class SwitchChanged:
-    """The operator blocked new starts in a scope, or allowed them again."""
+    """The operator blocked new starts in a scope, or allowed them again. `issuer` and `tenant` name a tenant."""
 
     event: ClassVar[str] = "switch_changed"
     id: str
@@ -64,6 +64,8 @@ class SwitchChanged:
     on: bool
     reason: str
     by: str
+    issuer: str = ""
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gateway.edge.auth import ANONYMOUS
 from gateway.operating import exporting
 from gateway.store import exports
 from tests.integration.conftest import POLICY, eventually
@@ -45,6 +46,16 @@ async def test_everything_that_becomes_known_is_written_with_its_owner(audited, 
     assert by_event["ledger"]["entry"]["history"][-1]["by"] == "ada"
     assert len({line["id"] for line in await lines()}) == 4
     assert "CANARY" not in json.dumps(await lines())
+
+
+@requirement("OWN-AUDIT", "OWN-SWITCH")
+async def test_a_switch_of_a_tenant_says_whose_it_was_also_once_it_is_off(audited, harness, http):
+    _, _, lines = audited
+    whose = {"issuer": ANONYMOUS.issuer, "tenant": ANONYMOUS.tenant}
+    for on in (True, False):
+        await Operator(http, harness.gateways[0]).post("/api/switch", {**whose, "on": on, "reason": "INC-1"})
+    told = [(line["event"], line["on"], line["issuer"], line["tenant"]) for line in await lines()]
+    assert told == [("switch_changed", on, ANONYMOUS.issuer, ANONYMOUS.tenant) for on in (True, False)]
 
 
 @requirement("OWN-AUDIT")

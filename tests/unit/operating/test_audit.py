@@ -31,6 +31,8 @@ async def test_lines_are_added_to_a_file_of_its_user(tmp_path):
         "on": True,
         "reason": "caf\u00e9",
         "by": "ada",
+        "issuer": "",
+        "tenant": "",
     }
     assert json.loads(file.read_text())["id"] == "id-3"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
