@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from gateway.config.models import check_reference, is_token
 
 ADMIN: Final = "http://127.0.0.1:8081"
 TOKEN: Final = "GATEWAY_ADMIN_TOKEN"  # noqa: S105  # the name of a variable
+_HINT: Final = f"; set {TOKEN}, or give --token"
 _FAILED: Final = 1
 _TIMEOUT_S: Final = 30
 _WITH_IDS: Final = ("tasks", "ledger")
@@ -68,7 +70,8 @@ class Remote:
             with error:
                 said = _object(error.read()).get("error")
             message = said.get("message") if isinstance(said, dict) else None
-            raise Failed(f"the gateway said {error.code}: {clean(str(message or error.reason))}") from error
+            hint = _HINT if error.code == HTTPStatus.UNAUTHORIZED else ""
+            raise Failed(f"the gateway said {error.code}: {clean(str(message or error.reason))}{hint}") from error
         except (URLError, OSError, HTTPException, UnicodeError) as error:
             reason = getattr(error, "reason", None) or error
             raise Failed(f"{self._admin} does not answer: {reason}: is it the admin listener?") from error

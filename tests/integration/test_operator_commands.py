@@ -120,9 +120,10 @@ async def test_the_token_comes_from_a_reference(harness, http, capsys, monkeypat
     file.write_text("wrong")
     await harness.start(admin_token="env:GATEWAY_ADMIN_TOKEN")
     words = ["tasks", "ls", "--admin", harness.gateways[0].admin_address]
+    wanted = "wants the token of admin.token: Authorization: Bearer TOKEN"
     for token, status, said in (
         ((), 0, ""),
-        (("--token", f"file:{file}"), 1, "the gateway said 401: wants the token of admin.token"),
+        (("--token", f"file:{file}"), 1, f"the gateway said 401: {wanted}; set GATEWAY_ADMIN_TOKEN, or give --token"),
         (("--token", "file:absent"), 2, "--token: cannot be read: No such file or directory"),
         (("--token", "env:ABSENT"), 2, "--token: environment variable ABSENT is not set or empty"),
     ):
