@@ -1,6 +1,7 @@
 """Reads the command line. Exit status 0: done; 1: failed; 2: the command line or the configuration is wrong."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,19 @@ from gateway.cli.remote import spaced
 
 _LISTEN = "127.0.0.1:8080"
 _ADMIN = "127.0.0.1:8081"
+_CUT_OFF = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command."""
     parsed = parser().parse_args(spaced(sys.argv[1:] if arguments is None else arguments))
-    status: int = parsed.run(parsed)
+    try:
+        status: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has left, such as `head`. What is left in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CUT_OFF
     return status
 
 

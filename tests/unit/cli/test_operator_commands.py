@@ -1,5 +1,7 @@
 """How the operator's commands read their options and print what they were told, without a gateway."""
 
+import os
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -124,6 +126,14 @@ class TestAsking:
         assert main(["tasks", "ls", "--token", f"file:{tmp_path / 'token'}"]) == 2
         out, err = capsys.readouterr()
         assert (out, err) == ("", "--token: what it refers to is no token: it must be visible ASCII characters\n")
+
+    def test_a_reader_that_has_left_is_no_traceback(self, answers, monkeypatch):
+        answers.said = (200, b'{"entries":[],"cursor":null,"now_ms":0}')
+        left, written = os.pipe()
+        os.close(left)
+        with os.fdopen(written, "w") as out:
+            monkeypatch.setattr(sys, "stdout", out)
+            assert main(["tasks", "ls", "--admin", f"http://127.0.0.1:{answers.server_port}"]) == 1
 
     @pytest.mark.parametrize("words", [["tasks", "show", "\udcff"], ["ledger", "ls", "--cursor", "\udcff"]])
     def test_an_argument_that_is_no_text_is_refused(self, monkeypatch, capsys, words):
