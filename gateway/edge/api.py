@@ -213,11 +213,16 @@ class Api:
 
 
 def _queried(request: web.Request, model: type[_M]) -> _M:
-    names = [name for name, _ in request.query.items()]  # iterating names every one once
+    return _checked(_once(list(request.query.items())), model)
+
+
+def _once(given: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What names say that come once each: of two that say different things neither counts."""
+    names = [name for name, _ in given]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise _Wrong(Problem(400, "invalid", f"{', '.join(repeated)}: given more than once"))
-    return _checked(dict(request.query), model)
+    return dict(given)
 
 
 async def _unreadable(request: web.Request) -> Problem | None:
@@ -231,7 +236,7 @@ async def _unreadable(request: web.Request) -> Problem | None:
 
 async def _body(request: web.Request, model: type[_M]) -> _M:
     try:
-        values = json.loads(await request.read() or b"{}")
+        values = json.loads(await request.read() or b"{}", object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise _Wrong(Problem(400, "invalid", "the body is no JSON")) from error
     if not isinstance(values, dict):

@@ -108,6 +108,7 @@ class TestWhat:
             (b"\xff", "the body is no JSON"),
             (b"[" * 10_000, "the body is no JSON"),
             (b"[]", "the body must be a JSON object"),
+            (b'{"on": true, "on": false}', "on: given more than once"),
             (b"{}", "on: is missing"),
             (b'{"on": "CANARY"}', "on: must be a valid boolean"),
             (b'{"on": true, "bye": "CANARY"}', 'bye: unknown key; did you mean "by"?'),
