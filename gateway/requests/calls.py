@@ -17,7 +17,7 @@ from gateway.policy.model import Settings
 from gateway.requests.callers import Caller, Endpoint, lacks_scope, store_away
 from gateway.requests.first import FIRST_S, MORE_S, InputFirst
 from gateway.requests.forwarding import Forwarding, Passage
-from gateway.requests.intended import Intended, intended
+from gateway.requests.intended import Intended, weighed
 from gateway.requests.mirroring import Mirroring
 from gateway.requests.outbox import Outbox
 from gateway.requests.parked import Parked, Waiting
@@ -99,7 +99,7 @@ class Calls:
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
-        effect = intended(call, settings)
+        effect = await weighed(call, settings)
         if isinstance(effect, Reject):
             return reply.refusal(call.id, effect, caller.era)
         record = await self._begin(caller, call, decision, effect)

@@ -1,5 +1,6 @@
 """What a call is about to change, as the policy of its tool describes it: for the ledger, before anything is sent."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from gateway.wire.shown import one_line
 
 _LONGEST_KEY: Final = 256
 _LONGEST: Final = 1000
+_AT_ONCE_BYTES: Final = 16_384
 _TWICE: Final = Reject("arguments", "An argument is named twice: which one counts is not the same for all who read it")
 _SCALAR: Final = re.compile(rb'".*"|-?[0-9].*', re.DOTALL)
 
@@ -39,12 +41,20 @@ class Intended:
     approval: Approval | None = None
 
 
+async def weighed(call: CallTool, settings: Settings) -> Intended | Reject:
+    """`intended`, but large arguments are read beside the loop: it takes as long as many small requests."""
+    if len(call.arguments) <= _AT_ONCE_BYTES:
+        return intended(call, settings)
+    return await asyncio.to_thread(intended, call, settings)
+
+
 def intended(call: CallTool, settings: Settings) -> Intended | Reject:
     """What this call is about to change, or why it must not be made as it is."""
-    digest, rule = canonical.digest(call.arguments), settings.operation
+    meaning, rule = canonical.meaning(call.arguments), settings.operation
+    digest = meaning.digest
     if rule is None:
         return Intended(digest)
-    if canonical.names_twice(call.arguments):
+    if meaning.ambiguous:
         return _TWICE
     key = _key(call, rule, digest)
     if isinstance(key, Reject):

@@ -3,27 +3,36 @@
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 _NUMBER: Final = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
 
-def digest(body: bytes) -> str:
-    """SHA-256 of a normal form, in hex. The body is JSON that passed `limits.violation`."""
-    value = json.loads(body, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Object)
-    return hashlib.sha256(_normal(value).encode("utf-8", "surrogatepass")).hexdigest()
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a body says.
+
+    `ambiguous`: an object in it names a member twice, of which one reader takes the first and another the last.
+    `digest` is the SHA-256 of a normal form, in hex.
+    """
+
+    digest: str
+    ambiguous: bool
 
 
-def names_twice(body: bytes) -> bool:
-    """Whether an object in it names a member twice: one reader takes the first of them, another one the last."""
-    found = False
+def meaning(body: bytes) -> Meaning:
+    """The body is JSON that passed `limits.violation`. Takes about a microsecond for each value in it."""
+    ambiguous = False
 
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal found
-        found = found or len({name for name, _ in pairs}) < len(pairs)
+    def members(pairs: list[tuple[str, Any]]) -> _Object:
+        nonlocal ambiguous
+        ambiguous = ambiguous or len({name for name, _ in pairs}) < len(pairs)
+        return _Object(pairs)
 
-    json.loads(body, parse_int=_Number, parse_float=_Number, object_pairs_hook=look)
-    return found
+    value = json.loads(body, parse_int=_Number, parse_float=_Number, object_pairs_hook=members)
+    digest = hashlib.sha256(_normal(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return Meaning(digest, ambiguous)
 
 
 class _Number(str):
@@ -51,6 +60,9 @@ def _normal(value: Any) -> str:
 
 def _number(text: str) -> str:
     """`1`, `1.0` and `10e-1` are one number, and so are `0` and `-0`. Never a float: no digit is lost."""
+    if text.isdigit():
+        bare = text.rstrip("0")
+        return f"{bare}e{len(text) - len(bare)}" if bare else "0"
     found = _NUMBER.fullmatch(text)
     assert found is not None  # noqa: S101  # the decoder let nothing else through
     sign, whole, fraction, exponent = found[1], found[2], found[3] or "", int(found[4] or 0)

@@ -22,7 +22,7 @@ async def verdict(soak: Soak) -> tuple[dict[str, object], list[str]]:
     await redis.aclose()
     effects, by_digest = soak.bank.effects(), {one["arguments_digest"]: one for one in operations}
     for call in soak.calls:
-        operation = by_digest.pop(canonical.digest(json.dumps(call.arguments).encode()), None)
+        operation = by_digest.pop(canonical.meaning(json.dumps(call.arguments).encode()).digest, None)
         wrong += [f"{call.key}: {what}" for what in faults_of(call, operation, effects[call.key], unknown)]
         if soak.bank.taken[call.key] > 1:
             wrong.append(f"{call.key}: sent {soak.bank.taken[call.key]} times")

@@ -1,13 +1,14 @@
 """What an operation is created with, from the call and the policy."""
 
+import asyncio
 import json
 
 import pytest
 
 from gateway.core.model import Approval, Inquiry
 from gateway.policy.model import Settings
-from gateway.requests.intended import Intended, intended, shown
-from gateway.wire.canonical import digest
+from gateway.requests.intended import Intended, intended, shown, weighed
+from gateway.wire.canonical import meaning
 from gateway.wire.errors import Reject
 from gateway.wire.intent import CallTool
 from gateway.wire.jsonrpc import members
@@ -24,7 +25,24 @@ def of(arguments="{}", meta="{}", on_lost="unknown", **rule):
 
 
 def test_without_a_rule_there_is_the_digest_of_the_arguments_only():
-    assert intended(CallTool(b"1", "t", b'{"a":1}', {}), Settings()) == Intended(digest(b'{"a": 1}'))
+    assert intended(CallTool(b"1", "t", b'{"a":1}', {}), Settings()) == Intended(meaning(b'{"a": 1}').digest)
+
+
+async def test_large_arguments_do_not_stop_everybody_else():
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    large = b'{"a":[' + b"1.5e3," * 20_000 + b"1]}"
+    call = CallTool(b"1", "t", large, {})
+    assert await weighed(call, Settings()) == intended(call, Settings())
+    beside.cancel()
+    assert turns > 1
 
 
 @requirement("OWN-ONE-MEANING")

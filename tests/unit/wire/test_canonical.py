@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.canonical import digest, names_twice
+from gateway.wire.canonical import meaning
 from tests.requirements import requirement
 
 
@@ -21,7 +21,7 @@ from tests.requirements import requirement
     ],
 )
 def test_spelling_does_not_count(same):
-    assert len({digest(one) for one in same}) == 1
+    assert len({meaning(one).digest for one in same}) == 1
 
 
 @requirement("OWN-KEY-ONCE")
@@ -31,7 +31,7 @@ def test_meaning_counts():
         *(b"[]", b"{}", b"[1]", b"[1,2]", b"[2,1]", b"[[1],2]", b'{"a":1}', b'{"a":"1"}', b'{"b":1}', b'""', b"false"),
         *(b'{"a":[1,{"b":2}]}', b'{"a":[1],"b":2}', b'{"a":1,"a":2}', b'{"a":2,"a":1}', b'{"a":2}'),
     ]
-    assert len({digest(one) for one in different}) == len(different)
+    assert len({meaning(one).digest for one in different}) == len(different)
 
 
 @requirement("OWN-ONE-MEANING")
@@ -46,4 +46,4 @@ def test_meaning_counts():
     ],
 )
 def test_a_name_that_comes_twice_is_found_at_any_depth(body, twice):
-    assert names_twice(body) is twice
+    assert meaning(body).ambiguous is twice
