@@ -55,6 +55,11 @@ def lacks_answer_scope(principal: Principal, settings: Settings, keys: Collectio
     return lacks_scope(principal, settings.create_scopes) if approval.concerns(keys) else None
 
 
+def draining() -> Reject:
+    """An operator wants this process to begin nothing."""
+    return Reject("draining", "This gateway takes no new work: try again, another one may answer")
+
+
 def store_away() -> Reject:
     """Nothing was promised."""
     return Reject("store_away", "The gateway cannot reach its store: try again")

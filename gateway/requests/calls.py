@@ -14,7 +14,7 @@ from gateway.following.plainly import final
 from gateway.pending import Background, Pending
 from gateway.policy.decide import Ask, Decision, Mode
 from gateway.policy.model import Settings
-from gateway.requests.callers import Caller, Endpoint, lacks_scope, store_away
+from gateway.requests.callers import Caller, Endpoint, draining, lacks_scope, store_away
 from gateway.requests.first import FIRST_S, MORE_S, InputFirst
 from gateway.requests.forwarding import Forwarding, Passage
 from gateway.requests.intended import Intended, weighed
@@ -64,8 +64,8 @@ class Calls:
         self._input_first = InputFirst(records)
         self._mirroring = Mirroring(forwarding, clock)
 
-    async def serve(self, endpoint: Endpoint, caller: Caller, call: CallTool) -> Reply | Pending:
-        """The answer to a `tools/call`. Raises StoreAway."""
+    async def serve(self, endpoint: Endpoint, caller: Caller, call: CallTool, *, begins: bool) -> Reply | Pending:
+        """The answer to a `tools/call`. `begins`: it may be a new one, not only the retry of one. Raises StoreAway."""
         ask = ask_of(caller, call)
         decision = endpoint.policy.decide(call.name, ask)
         scopes = decision.settings.create_scopes
@@ -79,7 +79,7 @@ class Calls:
         bare = decision.mode is Mode.PLAIN and decision.settings.operation is None
         if bare and not await self._may_be_asked(endpoint, caller):
             return self._plain(endpoint, caller, call, decision.settings)
-        return await self._recorded(caller, call, decision)
+        return await self._recorded(caller, call, decision, begins=begins)
 
     async def _may_be_asked(self, endpoint: Endpoint, caller: Caller) -> bool:
         """BR-1: whether an upstream may ask a modern client something in the middle of a plain call."""
@@ -90,7 +90,7 @@ class Calls:
             return era_of(link.version) is Era.LEGACY
         return False
 
-    async def _recorded(self, caller: Caller, call: CallTool, decision: Decision) -> Reply | Pending:
+    async def _recorded(self, caller: Caller, call: CallTool, decision: Decision, *, begins: bool) -> Reply | Pending:
         settings = decision.settings
         asks_first = _asks_first(decision) and caller.era is Era.MODERN
         waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
@@ -99,7 +99,7 @@ class Calls:
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)
-        effect = await weighed(call, settings)
+        effect = await weighed(call, settings) if begins else draining()
         if isinstance(effect, Reject):
             return reply.refusal(call.id, effect, caller.era)
         record = await self._begin(caller, call, decision, effect)

@@ -12,7 +12,7 @@ from gateway.core.model import Owner, Principal, Task
 from gateway.pending import Background, Pending
 from gateway.policy.model import Settings
 from gateway.requests.batches import Batches
-from gateway.requests.callers import Caller, Endpoint, lacks_answer_scope, lacks_scope, store_away
+from gateway.requests.callers import Caller, Endpoint, draining, lacks_answer_scope, lacks_scope, store_away
 from gateway.requests.calls import Calls
 from gateway.requests.forwarding import Forwarding
 from gateway.requests.hearing import Hearing
@@ -169,10 +169,10 @@ class Service:
             case want.Batch():
                 each = partial(self.handle, endpoint, caller.principal)
                 return await self._batches.serve(each, caller.session, caller.version, intent.messages)
-            case want.CallTool() if not self.takes_work and intent.request_state is None:
-                return reply.refusal(intent.id, _draining(), caller.era)
+            case want.CallTool() if not (self.takes_work or _goes_on(caller, intent)):
+                return reply.refusal(intent.id, draining(), caller.era)
             case want.CallTool():
-                return await self._calls.serve(endpoint, caller, intent)
+                return await self._calls.serve(endpoint, caller, intent, begins=self.takes_work)
             case _:
                 return await self._passthrough.serve(endpoint, caller, intent)
 
@@ -269,8 +269,9 @@ class Service:
         return reply.result(intent.id, write(listed))
 
 
-def _draining() -> Reject:
-    return Reject("draining", "This gateway takes no new work: try again, another one may answer")
+def _goes_on(caller: Caller, call: want.CallTool) -> bool:
+    """Whether a call may be the retry of one that was begun (TX-NEW-3)."""
+    return caller.era is Era.MODERN and call.request_state is not None
 
 
 def _no_session() -> Reject:

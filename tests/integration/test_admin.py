@@ -364,6 +364,9 @@ class TestDrain:
         for tool in ("echo", "plain"):
             refused = (await client.legacy_call(tool, task={} if tool == "echo" else None)).error
             assert (refused["code"], refused["data"]["retryable"]) == (50306, True)
+        retry = {"name": "echo", "arguments": {}, "requestState": "of nothing that was begun"}
+        for answer in (await client.modern("tools/call", retry), await client.legacy("tools/call", retry)):
+            assert answer.error["code"] == 50306
         upstream.open("a")
         result = await client.legacy("tasks/result", {"taskId": running})
         assert result.result["content"][0]["text"] == "through a"
