@@ -96,6 +96,11 @@ def _contradictions(settings: Settings) -> Iterator[Finding]:
     if settings.operation is not None and settings.effect == "read_only":
         message = 'has no effect on a tool that changes nothing: effect is "read_only"'
         yield Finding((("operation",), ("effect",)), message)
+    approval = None if settings.operation is None else settings.operation.approval
+    asked = approval is not None and "timeout_s" in approval.model_fields_set
+    if approval is not None and asked and approval.timeout_s > settings.deadline_s:
+        message = f"is longer than deadline_s, {settings.deadline_s}: the call would end before its answer"
+        yield Finding((("operation", "approval", "timeout_s"), ("operation",), ("deadline_s",)), message)
     if settings.on_lost == "reconcile" and (settings.operation is None or settings.operation.reconcile is None):
         message = "needs [tools.operation] with reconcile: nobody could be asked"
         yield Finding((("on_lost",), ("operation", "reconcile"), ("operation",)), message)

@@ -1,6 +1,7 @@
 """The shape of `[tools.operation]`: the domain side of a tool that changes something."""
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -84,6 +85,20 @@ def _contradictions(rule: Reconcile) -> Iterator[Finding]:
             Template.parse(text)
         except ValueError as error:
             yield Finding((path,), str(error))
+    for path in _unwritable(("arguments",), rule.arguments):
+        yield Finding((path,), "cannot be written in JSON: give it as a text or a finite number")
+
+
+def _unwritable(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str | int, ...]]:
+    """Where values stand that TOML has and JSON has not."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _unwritable((*path, str(name)), item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _unwritable((*path, index), item)
+    elif not isinstance(value, (str, int, float)) or (isinstance(value, float) and not isfinite(value)):
+        yield path
 
 
 def _texts(path: tuple[str | int, ...], value: object) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -11,6 +11,7 @@ from msgspec import Raw
 from gateway.core.model import Approval, Inquiry
 from gateway.policy.model import Settings
 from gateway.policy.operation import DERIVED, OperationRule
+from gateway.policy.operation import Approval as ApprovalRule
 from gateway.policy.operation import Reconcile as ReconcileRule
 from gateway.policy.template import Place, Template
 from gateway.wire import canonical
@@ -62,7 +63,9 @@ def intended(call: CallTool, settings: Settings) -> Intended | Reject:
     inquiry = None if rule.reconcile is None else _inquiry(call, rule.reconcile, first=settings.on_lost == "reconcile")
     if isinstance(inquiry, Reject):
         return inquiry
-    approval = rule.approval
+    approval = None if rule.approval is None else _approval(call, rule.approval)
+    if isinstance(approval, Reject):
+        return approval
     derived = rule.idempotency_key == DERIVED
     return Intended(
         digest,
@@ -72,20 +75,30 @@ def intended(call: CallTool, settings: Settings) -> Intended | Reject:
         object_version=_at(call, rule.object_version)[:_LONGEST],
         effect="" if rule.intended_effect is None else shown(rule.intended_effect, call.arguments),
         inquiry=inquiry,
-        approval=None
-        if approval is None
-        else Approval(shown(approval.message, call.arguments), approval.timeout_s * 1000),
+        approval=approval,
     )
 
 
 def shown(template: str, arguments: bytes) -> str:
     """A template for people: one line, of bounded length, without what could deceive them."""
+    return one_line(_rendered(template, arguments), _LONGEST)
 
+
+def _rendered(template: str, arguments: bytes) -> str:
     def look(place: Place) -> str:
         found = find(arguments, place.path)
         return "" if found is None else _plain(found)
 
-    return one_line(Template.parse(template).render(look), _LONGEST)
+    return Template.parse(template).render(look)
+
+
+def _approval(call: CallTool, rule: ApprovalRule) -> Approval | Reject:
+    """Nobody is asked to agree to something of which a part is missing."""
+    if len(_rendered(rule.message, call.arguments)) > _LONGEST:
+        return Reject(
+            "arguments", f"What has to be approved must be told in {_LONGEST} characters: shorten the arguments"
+        )
+    return Approval(shown(rule.message, call.arguments), rule.timeout_s * 1000)
 
 
 def _plain(found: Raw) -> str:

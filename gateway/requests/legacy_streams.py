@@ -162,10 +162,10 @@ class LegacyStreams:
         if (reject := denied(task, key)) is not None:
             return reply.refusal(None, reject, Era.LEGACY)
         limits = settings(task.tool)
-        if answer.ok:
-            why = asking.unfit(question, answer.body, limits.max_arguments_bytes)
-            if why is not None:
-                return reply.refusal(None, Reject("arguments", why), Era.LEGACY, status=400)
+        check = asking.unfit if answer.ok else asking.unfit_refusal
+        why = check(question, answer.body, limits.max_arguments_bytes)
+        if why is not None:
+            return reply.refusal(None, Reject("arguments", why), Era.LEGACY, status=400)
         kept = asking.result(answer.body) if answer.ok else asking.refusal(answer.body)
         await self._records.change(ref, engine.Respond({key: kept}), limits)
         return reply.ACCEPTED

@@ -11,7 +11,7 @@ def settled(existing: Existing) -> Reject | None:
     if task is not None and not task.terminal:
         return None
     if operation is None:
-        return Reject("key_settled", "The operation of this idempotency key has just been forgotten: try again")
+        return Reject("key_settled", "The operation of this idempotency key has just been forgotten")
     shown = {} if task is None or task.hidden else {"taskId": task.id}
     told = {"operation": {"id": operation.id, "outcome": str(operation.outcome), **shown}}
     if operation.state is OperationState.UNKNOWN:

@@ -128,6 +128,11 @@ def unfit(question: Question, body: bytes | Raw, max_bytes: int) -> str | None:
     return _CHECKS[question.method](question, parts)
 
 
+def unfit_refusal(_: Question, body: bytes, max_bytes: int) -> str | None:
+    """Why an error is no answer to a question, or None: it is kept in the record, as an answer is."""
+    return f"the answer is larger than {max_bytes} bytes" if len(body) > max_bytes else None
+
+
 def _elicited(question: Question, parts: Members) -> str | None:
     action = text(parts.get("action"))
     if action not in ("accept", "decline", "cancel"):

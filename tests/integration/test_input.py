@@ -271,8 +271,9 @@ class TestLegacy:
         task_id = await session.task("form")
         async with result_of(session, task_id) as stream:
             question = await stream.message("elicitation/create")
-            wrong = await legacy_answer(session, question["id"], result={"action": "accept", "content": {}})
-            assert wrong.status == 400
+            large = {"code": 1, "message": "y" * 300_000}
+            for wrong in ({"result": {"action": "accept", "content": {}}}, {"error": large}):
+                assert (await legacy_answer(session, question["id"], **wrong)).status == 400
             await legacy_answer(session, question["id"], result=ANN)
             assert heard((await stream.message(""))["result"])[0]["result"] == ANN
 

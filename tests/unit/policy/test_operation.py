@@ -1,5 +1,7 @@
 """The domain side of a tool: what a policy may say, and what it is told when it may not."""
 
+from datetime import date
+
 import pytest
 from pydantic import ValidationError
 
@@ -65,6 +67,9 @@ def test_a_template_that_names_no_argument_is_refused(text):
         ({"tool": ""}, "at least 1 character"),
         ({"budget_s": 0}, "greater than or equal to 1"),
         ({"later": 1}, "Extra inputs"),
+        ({"arguments": {"x": float("nan")}}, "cannot be written in JSON"),
+        ({"arguments": {"x": [{"y": float("inf")}]}}, "cannot be written in JSON"),
+        ({"arguments": {"x": date(2026, 1, 1)}}, "cannot be written in JSON"),
     ],
 )
 def test_an_authority_that_could_tell_nothing_is_refused(changes, why):
@@ -76,6 +81,7 @@ def test_an_authority_that_could_tell_nothing_is_refused(changes, why):
     [
         ({"effect": "read_only", "operation": {}}, "changes nothing"),
         ({"on_lost": "reconcile"}, "nobody could be asked"),
+        ({"deadline_s": 5, "operation": {"approval": {"message": "x", "timeout_s": 6}}}, "longer than deadline_s, 5"),
         ({"on_lost": "reconcile", "operation": {}}, "nobody could be asked"),
     ],
 )

@@ -136,3 +136,10 @@ class TestInquiry:
 def test_what_is_to_be_approved_is_said_with_the_arguments():
     made = of('{"id":"R-1"}', approval={"message": "Publish {arguments.id}?", "timeout_s": 9})
     assert made.approval == Approval("Publish R-1?", 9_000)
+
+
+@requirement("OWN-APPROVE")
+def test_what_cannot_be_shown_whole_is_not_put_to_anybody():
+    for length, refused in ((991, False), (992, True)):
+        made = of(json.dumps({"id": "x" * length}), approval={"message": "Publish {arguments.id}?"})
+        assert isinstance(made, Reject) is refused
