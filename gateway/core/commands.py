@@ -91,9 +91,13 @@ class InputExpired:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The requestor cancels: final in 2025-11-25 (T25-CAN-1), cooperative in the extension (TX-CAN-1)."""
+    """The requestor cancels: final in 2025-11-25 (T25-CAN-1), cooperative in the extension (TX-CAN-1).
+
+    `unseen`: whoever waits for a hidden record leaves; one that was handed out as a task goes on.
+    """
 
     final: bool
+    unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,8 @@ def _cancel(task: Task | None, operation: Operation, command: Cancel, now: int) 
     live = alive(task)
     if live is None:
         return TERMINAL
+    if command.unseen and not live.hidden:
+        return Refused(Refusal.HANDED_OUT)
     if operation.state not in IN_FLIGHT:
         stopped = stop(operation, now, CANCELLED)
         asked = step(live, TaskEvent.CANCEL, now, cancel_asked_ms=now, status_message=CANCELLED)

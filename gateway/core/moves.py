@@ -19,6 +19,7 @@ class Refusal(StrEnum):
     ILLEGAL = "not in this state"
     NOT_DUE = "not due yet"
     NOTHING_NEW = "nothing would change"
+    HANDED_OUT = "it was handed out as a task"
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,12 +206,14 @@ class Calls:
             return pair
         if pair.task is not None and pair.task.state is TaskState.CANCELLED:
             return reply.refusal(call.id, _cancelled(pair.operation), era)
-        if pair.task is not None and not pair.task.terminal and not waiting.attached:
-            await self._records.change(ref, engine.Cancel(final=False), settings)
-            pair = await self._records.wait(ref, self._grace_s)
+        goes_on = waiting.attached
+        if pair.task is not None and not pair.task.terminal and not goes_on:
+            stopped = await self._records.change(ref, engine.Cancel(final=False, unseen=True), settings)
+            goes_on = stopped == Refused(engine.Refusal.HANDED_OUT)
+            pair = await self._records.wait(ref, 0 if goes_on else self._grace_s)
         if pair.task is not None and pair.task.state is TaskState.DONE:
             return await self.final(call.id, ref, pair, era)
-        return reply.refusal(call.id, timed_out(pair.operation, waiting.timeout_s, attached=waiting.attached), era)
+        return reply.refusal(call.id, timed_out(pair.operation, waiting.timeout_s, attached=goes_on), era)
 
     async def _first(self, caller: Caller, call: CallTool, ref: Ref, settings: Settings) -> Reply:
         """TX-NEW-3: questions first, the task afterwards."""

@@ -194,7 +194,7 @@ class Records:
                         found = pair.operation is not None
                         lost = until_ms > 0  # whoever was to be told of this record never was
                         if found and (lost or (pair.task is not None and pair.task.hidden)):
-                            await self.change(ref, engine.Cancel(final=False), settings)
+                            await self.change(ref, engine.Cancel(final=False, unseen=not lost), settings)
                         if found or self.store.now() > until_ms:
                             return
                     await asyncio.sleep(_STORE_BACKOFF_S)

@@ -99,6 +99,18 @@ class TestRunning:
         assert (await plain).result["content"] == [{"type": "text", "text": "through a"}]
         assert len(upstream.calls("gate")) == 1
 
+    async def test_a_plain_call_whose_time_is_over_leaves_the_task_that_was_made_of_it(self, harness, upstream):
+        client = await harness.start({**NAMED, "defaults": {**NAMED["defaults"], "sync_timeout_s": 1}})
+        await client.initialize()
+        plain = asyncio.ensure_future(client.legacy_call("gate", ARGUMENTS))
+        await upstream.until(lambda: upstream.calls("gate"))
+        task_id = await client.task("gate", ARGUMENTS)
+        told = (await plain).error
+        assert (told["code"], told["data"]["operation"]) == (50401, {"id": task_id, "outcome": "pending"})
+        assert upstream.cancelled() == []
+        upstream.open("a")
+        assert (await ended(client, task_id))["status"] == "completed"
+
     async def test_a_legacy_client_that_lost_its_connection_finds_its_call_again(self, harness, first, upstream):
         plain = asyncio.ensure_future(first.legacy_call("gate", ARGUMENTS))
         await upstream.until(lambda: upstream.calls("gate"))

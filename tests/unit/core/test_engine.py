@@ -321,6 +321,13 @@ class TestCancel:
     def test_that_is_cooperative_changes_nothing_the_second_time(self):
         assert apply(ASKED, SENT, engine.Cancel(final=False), NOW) == Refused(Refusal.NOTHING_NEW)
 
+    @requirement("TX-CAN-2")
+    def test_by_whoever_only_waited_leaves_a_task_that_was_handed_out(self):
+        leaves = engine.Cancel(final=False, unseen=True)
+        assert apply(task(), SENT, leaves, NOW) == Refused(Refusal.HANDED_OUT)
+        hidden = replace(task(), hidden=True)
+        assert apply(hidden, SENT, leaves, NOW) == Applied(moved(hidden, cancel_asked_ms=NOW), SENT, tell_upstream=True)
+
     @requirement("T25-CAN-2")
     @pytest.mark.parametrize("final", [True, False])
     @pytest.mark.parametrize("gone", [None, DONE, CANCELLED])
