@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import Effect, OperationState, OutcomeKind, Place, Seen
+from gateway.core.model import Effect, OperationState, OutcomeKind, Place, Question, Seen
 from gateway.store.keys import Ref
 from gateway.store.placement import TOMBSTONE_MS
 from gateway.store.port import Change, ClaimAsk, ClaimKind, Created, NewWork, Session, StoreAway, Verdict
@@ -305,6 +305,18 @@ class TestCommit:
             await change(store, command)
             message = await subscription.get_message(timeout=5)
         assert message["data"] == REF.member.encode() + b" " + word
+
+    @requirement("OWN-LEAK")
+    async def test_forgets_questions_whose_tasks_have_expired(self, store, redis):
+        for ident in (ID, ID[::-1]):
+            await store.create(work(store, ident=ident))
+            claim = await claimed(store)
+            await change(store, engine.Send(), claim.ref, fence=claim.pair.fence)
+            question = Question("input-1", "elicitation/create", "{}", store.now(), store.now() + 5_000)
+            await change(store, engine.Ask(question), claim.ref)
+            if ident == ID:
+                await redis.zadd(store.keys.awaiting(OWNER), {REF.member: store.now() - 1})
+        assert await redis.zrange(store.keys.awaiting(OWNER), 0, -1) == [Ref(OWNER, ID[::-1]).member.encode()]
 
 
 class TestClaim:

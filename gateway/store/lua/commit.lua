@@ -70,7 +70,12 @@ if not expired and ARGV[5] ~= '' then
   if ARGV[8] == '0' then
     index(KEYS[9], ARGV[13])
     index(KEYS[12], ARGV[26])
-    if ARGV[7] == 'input_required' then index(KEYS[13], ARGV[13]) else redis.call('ZREM', KEYS[13], member) end
+    if ARGV[7] == 'input_required' then
+      redis.call('ZREMRANGEBYSCORE', KEYS[13], '-inf', now)
+      index(KEYS[13], ARGV[13])
+    else
+      redis.call('ZREM', KEYS[13], member)
+    end
   end
 end
 
