@@ -142,6 +142,9 @@ class Runner:
                 pause = min(_STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)], self._longest_pause_s)
                 delay = pause * (0.5 + self._jitter())
                 failures += 1
+            except Exception as error:  # noqa: BLE001  # the leases of all that runs here depend on this loop
+                self._telemetry.fault("claim", error)
+                delay = self._longest_pause_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._nudged.wait()
@@ -162,10 +165,14 @@ class Runner:
         while True:
             await asyncio.sleep(_RECHECK_S * (0.5 + self._jitter()))
             for member, running in list(self._held.items()):
-                with suppress(StoreAway):
+                try:
                     task = (await self._store.load(running.ref)).task
                     if task is not None and task.cancel_asked_ms is not None:
                         self.stop(member)
+                except StoreAway:
+                    continue
+                except Exception as error:  # noqa: BLE001  # one record that cannot be read stands for no other
+                    self._telemetry.fault("recheck", error)
 
     async def _claim(self, name: str, site: Site) -> int:
         limits = self._limits

@@ -489,6 +489,15 @@ class TestReleases:
         assert [claim.ref.id for claim in await store.claim(ask(store, slots=1))] == [ID[::-1]]
         assert await redis.zscore(store.keys.due("reports"), REF.member) is not None
 
+    @requirement("OWN-SCHEMA")
+    @pytest.mark.parametrize("place", ["due", "watch"])
+    async def test_work_whose_task_a_later_release_has_changed_is_left_to_it(self, store, redis, place):
+        await store.create(work(store))
+        await redis.hset(store.keys.task(REF), mapping={"sc": 99, "head": '{"schema":99}'})
+        await redis.zadd(getattr(store.keys, place)("reports"), {REF.member: 0})
+        await store.create(work(store, ident=ID[::-1]))
+        assert [claim.ref.id for claim in await store.claim(ask(store, slots=1))] == [ID[::-1]]
+
 
 class TestHeld:
     async def test_work_that_is_held_is_not_given_away_by_a_change_of_its_task(self, store, redis):

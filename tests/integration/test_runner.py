@@ -179,3 +179,16 @@ async def test_lost_repeatable_work_is_sent_again_after_an_outcome_nobody_knows(
     told = await client.legacy("tasks/result", {"taskId": await client.task("echo", {"a": 1})})
     assert told.result["content"][0]["text"] == '{"a": 1}'
     assert len(upstream.calls("echo")) == 2
+
+
+@requirement("OWN-SCHEMA")
+async def test_a_record_that_nobody_can_read_ends_no_loop(session, redis, harness):
+    planned = {"v": 1, "st": "planned", "fn": 0, "hd": "", "dl": 2**42, "sc": 1, "ex": "1", "head": "no record"}
+    keys = harness.gateways[0]._runner._store.keys
+    await redis.hset(f"{keys.base}o:nobody:nothing", mapping=planned)
+    await redis.zadd(keys.due("reports"), {"nobody:nothing": 0})
+    await eventually(lambda: redis.hget(f"{keys.base}o:nobody:nothing", "hd"))
+    answer = await session.legacy("tasks/result", {"taskId": await session.task("echo")})
+    assert answer.result["content"][0]["text"] == "{}"
+    assert "no record" not in harness.log.getvalue()
+    await redis.delete(f"{keys.base}o:nobody:nothing")

@@ -53,9 +53,12 @@ local function hand(kind, member, key)
   answer[#answer + 1] = {kind, member, head, redis.call('HGET', key, 'head'), fence, arguments}
 end
 
--- Work of a later release is left to a process that can read it.
+-- Work of a later release is left to a process that can read it, also where it has changed the task only.
 local function readable(member)
-  return tonumber(redis.call('HGET', base .. 'o:' .. member, 'sc') or newest) <= newest
+  for _, kind in ipairs({'o:', 't:'}) do
+    if tonumber(redis.call('HGET', base .. kind .. member, 'sc') or newest) > newest then return false end
+  end
+  return true
 end
 
 local function forget(member)
