@@ -26,6 +26,7 @@ from gateway.wire.errors import Reject
 _TICK_S: Final = 0.5
 _RECHECK_S: Final = 10.0
 _STORE_BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+_LAST_CLAIM_S: Final = 1.0
 _LAST_WORDS_S: Final = 3.0
 
 
@@ -68,7 +69,7 @@ class Runner:
         self._jitter = jitter
         self._held: dict[str, Held] = {}
         self._nudged = asyncio.Event()
-        self._draining = False
+        self._draining = self._ending = False
         self._loops: list[asyncio.Task[None]] = []
         self._store_up = True
         self._epoch = 0
@@ -106,15 +107,13 @@ class Runner:
         """Takes nothing new, lets running calls finish, and tells the truth about those that do not."""
         self.pause()
         self.nudge()
-        tasks = [running.task for running in self._held.values() if running.task is not None]
-        await patience.wait(tasks)
+        await patience.wait(self._tasks())
+        await self._end_loops()
+        tasks = self._tasks()  # work of others that was taken over meanwhile too
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def run_once(self) -> int:
         """Claims at every upstream and renews the lease; how many claims there were. Raises StoreAway."""
@@ -124,11 +123,24 @@ class Runner:
     async def idle(self) -> None:
         """Waits until this process holds nothing."""
         while self._held:
-            await asyncio.wait([running.task for running in self._held.values() if running.task is not None])
+            await asyncio.wait(self._tasks())
+
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [running.task for running in self._held.values() if running.task is not None]
+
+    async def _end_loops(self) -> None:
+        """What this process lets go of from now on is for others. A claim that is under way ends: it may bring work."""
+        self._ending = True
+        self.nudge()
+        if self._loops:
+            await asyncio.wait(self._loops[:1], timeout=_LAST_CLAIM_S)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def _claim_loop(self) -> None:
         failures = 0
-        while True:
+        while not self._ending:
             try:
                 await self.run_once()
                 await self._remind()

@@ -116,6 +116,36 @@ class TestHolderThatStops:
         await stopping
         assert len(upstream.calls()) == 1
 
+    @requirement("OWN-REATTACH", "OWN-DRAIN")
+    async def test_does_not_take_them_again_while_others_have_their_last_words(self, harness, upstream, redis):
+        await begun(harness, redis, drain_s=0.05)
+        gateway = harness.gateways[0]
+        runner, other, rounds = gateway._runner, harness.gateways.pop(), []
+        await other.stop()
+        (kept,) = runner._held.values()
+        await harness.clients[0].task("gate", {"name": "b"})
+        await upstream.until(lambda: upstream.calls("gate"))
+        finish, run_once = runner._holder.finish, runner.run_once
+
+        async def over():  # the first round may have begun before
+            return runner._loops[0].done() or len(rounds) > 1
+
+        async def counted():
+            found = await run_once()
+            if kept.task.done():
+                rounds.append(found)
+            return found
+
+        async def last_words(*what, **how):
+            await eventually(over)
+            await finish(*what, **how)
+
+        runner.run_once, runner._holder.finish = counted, last_words
+        await gateway.stop()
+        (key,) = await redis.keys(f"*:o:{kept.member}")
+        assert await redis.hmget(key, "st", "hd") == [b"sent", b""]
+        assert upstream.asked == []
+
 
 async def _state(redis):
     return (await operation(redis))["state"]
