@@ -8,7 +8,6 @@ import asyncio
 from typing import Any, TypeAlias
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 _Waiting: TypeAlias = tuple[tuple[Any, ...], asyncio.Future[Any]]
 
@@ -65,7 +64,7 @@ class Batch:
                 if self._then:
                     last = replies.pop()
                     replies = [reply if isinstance(reply, Exception) else (reply, last) for reply in replies]
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is: nobody may wait for a reply that will not come
             replies = [error] * len(waiting)
         for (_, future), reply in zip(waiting, replies, strict=True):
             if future.done():

@@ -527,6 +527,13 @@ class TestAway:
             await lost.create(work(lost))
         await lost.close()
 
+    async def test_a_command_that_cannot_be_written_keeps_nobody_waiting(self, store):
+        async with asyncio.timeout(5):
+            both = [store.call("SET", "\ud800", 1), store.load(REF)]
+            told, _ = await asyncio.gather(*both, return_exceptions=True)
+            assert isinstance(told, UnicodeEncodeError)
+            assert (await store.load(REF)).task is None
+
     async def test_the_time_of_the_reconnect_is_remembered(self, store, redis):
         first = store.connected_since()
         await store.check()
