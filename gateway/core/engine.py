@@ -39,6 +39,7 @@ from gateway.core.model import (
     OperationState,
     OutcomeKind,
     Task,
+    TaskState,
 )
 from gateway.core.moves import (
     ASKING,
@@ -237,8 +238,11 @@ def _overdue(task: Task | None, operation: Operation, _: Overdue, now: int) -> O
 
 
 def _input_expired(task: Task | None, operation: Operation, _: InputExpired, now: int) -> Outcome:
-    if alive(task) is None or not _may_ask(operation):
+    live = alive(task)
+    if live is None or not _may_ask(operation):
         return ILLEGAL
+    if operation.state is OperationState.PLANNED and live.state is not TaskState.INPUT_REQUIRED:
+        return ILLEGAL  # an approval came after all, and nobody has been told to stop
     stopped, tell = stop(operation, now, UNANSWERED), operation.state in IN_FLIGHT
     return ILLEGAL if stopped is None else ended(task, stopped, now, UNANSWERED, tell=tell)
 

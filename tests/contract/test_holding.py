@@ -1,20 +1,22 @@
 """What a holder does where its store may have forgotten something, or does not say what it knows. On real servers."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from gateway.core import engine
-from gateway.core.model import Effect
+from gateway.core.engine import apply
+from gateway.core.model import Approval, Effect, Question
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
 from gateway.running.holder import Held, Holder
-from gateway.store.port import StoreAway
+from gateway.store.port import Change, ClaimKind, StoreAway, Verdict
 from gateway.store.redis import RedisStore, connect
 from gateway.telemetry import Telemetry
 from gateway.wire import work as bodies
 from tests.contract.test_standing import becomes_another
-from tests.contract.test_store import REF, claimed, work
+from tests.contract.test_store import REF, change, claimed, work
 from tests.requirements import requirement
 from tests.stores import LEASE_MS, SESSION_IDLE_MS
 
@@ -109,3 +111,19 @@ async def test_what_is_gone_or_taken_or_not_in_flight_is_not_reminded_of(holder,
     await redis.delete(forgetful.keys.operation(REF))
     await holder.remind(held)
     assert not await redis.exists(forgetful.keys.operation(REF))
+
+
+@requirement("OWN-APPROVE")
+async def test_an_approval_that_was_taken_just_before_its_time_was_over_counts(holder, forgetful):
+    made = work(forgetful)
+    await forgetful.create(replace(made, operation=replace(made.operation, approval=Approval("really?", 5_000))))
+    now = forgetful.now()
+    await change(forgetful, engine.Ask(Question("approval", "elicitation/create", "{}", now - 2, now - 1)))
+    claim = await claimed(forgetful)
+    held = Held(REF, claim.pair.fence, claim.pair, claim.arguments)
+    pair = await forgetful.load(REF)
+    in_time = apply(pair.task, pair.operation, engine.Respond({"approval": "{}"}), now - 2)
+    assert await forgetful.commit(Change(REF, pair, in_time, 1_000)) is Verdict.OK
+    await holder.finish(held, engine.InputExpired(), bodies.UNANSWERED)
+    assert await now_known(forgetful) == ("planned", "working", 0)
+    assert (await claimed(forgetful, process="p2")).kind is ClaimKind.START
