@@ -430,6 +430,14 @@ class TestClaim:
         await redis.zadd(store.keys.watch("reports"), {REF.member: 0})
         assert (await claimed(store, slots=0)).kind is ClaimKind.DEADLINE
 
+    @requirement("BR-3", "OWN-DRAIN")
+    async def test_leaves_to_others_soon_what_it_has_no_room_for(self, store, redis):
+        claim = await sent(store)
+        await change(store, ACCEPTED, fence=claim.pair.fence)
+        await change(store, engine.Lose(), fence=claim.pair.fence, give_back=True)
+        assert await store.claim(ask(store, process="p2", slots=0, lease_ms=60_000)) == []
+        assert await redis.zscore(store.keys.watch("reports"), REF.member) <= store.now() + 1_000
+
     @requirement("OWN-LEAK")
     async def test_forgets_what_is_not_there_any_more(self, store, redis):
         await redis.zadd(store.keys.watch("reports"), {"x:y": 0})

@@ -70,6 +70,11 @@ local function again(member, at)
   redis.call('ZADD', KEYS[2], at, member)
 end
 
+-- There is no room here: another process may have some.
+local function elsewhere(member)
+  again(member, now + math.min(lease, 1000))
+end
+
 local function look(member)
   local key = base .. 'o:' .. member
   local operation = redis.call('HMGET', key, 'st', 'hd', 'dl', 'fn', 'ep')
@@ -104,14 +109,14 @@ local function look(member)
     return again(member, deadline)
   end
   if state == 'unknown' then
-    if free == 0 then return again(member, now + lease) end
+    if free == 0 then return elsewhere(member) end
     free = free - 1
     return hand('inquire', member, key)
   end
   if now < at then return again(member, at) end
   if state == 'sent' then return hand('lost', member, key) end
   -- What an upstream has taken is asked about for as long as it takes: that needs a slot.
-  if free == 0 then return again(member, now + lease) end
+  if free == 0 then return elsewhere(member) end
   free = free - 1
   hand('resume', member, key)
 end
