@@ -240,7 +240,7 @@ class HttpUpstream:
 
     def _suspect(self, link: Link) -> None:
         """After a restart, servers refuse forgotten sessions in many ways, of which one is unmistakable."""
-        if link.session_id is not None:
+        if link.session_id is not None and self._links.holds(link):
             self._doubts.suspect(link)
 
     async def _pings(self, link: Link) -> bool | None:

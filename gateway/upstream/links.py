@@ -38,6 +38,10 @@ class Links:
             self._used[link] = self._clock()
         return link
 
+    def holds(self, link: Link) -> bool:
+        """Whether somebody may be given this session."""
+        return self._links.get(key_of(link)) == link
+
     def idle_s(self, link: Link) -> float:
         """For how long nobody has used it here; nothing while something is under way."""
         return 0.0 if self._busy.get(link) else self._clock() - self._used.get(link, self._clock())

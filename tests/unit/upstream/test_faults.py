@@ -60,3 +60,14 @@ async def test_that_cannot_have_acted(site, fault):
     said = await struck(site, CANNOT_HAVE_ACTED[fault])
     assert isinstance(said, NotSent)
     assert (said.reason, said.again) == ("upstream_bad", False)
+
+
+@pytest.mark.parametrize("site", ["legacy"], indirect=True)
+async def test_nothing_is_kept_of_a_session_that_nobody_will_use(site):
+    server, upstream = site
+    link = await upstream.open(ALICE)
+    upstream.spare(link)
+    server.fault = MAY_HAVE_ACTED["cut"]
+    with pytest.raises(OutcomeUnknown):
+        await upstream.perform(link, call_of(upstream, "echo"))
+    assert upstream._doubts._suspected == set()
