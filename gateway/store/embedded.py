@@ -203,7 +203,7 @@ class Embedded:
                         await asyncio.sleep(_LOOK_S)
         finally:
             os.close(lock)
-        if self._child is not None:
+        if ended and self._child is not None:
             self._child.wait()
         return ended
 

@@ -3,11 +3,12 @@
 import os
 import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from gateway.store import embedded
+from gateway.store import clean, embedded
 from gateway.store.embedded import Embedded, EmbeddedFailed, find_server, socket_path
 from tests.integration.conftest import eventually
 from tests.requirements import requirement
@@ -54,6 +55,25 @@ async def test_a_server_that_died_is_started_again(directory):
 
     await eventually(look)
     await store.close()
+
+
+@requirement("OWN-DRAIN")
+async def test_a_server_that_does_not_end_keeps_nobody_from_stopping(directory, monkeypatch):
+    store = Embedded(directory, "marker")
+    await store.start()
+    monkeypatch.setattr(embedded, "_START_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(embedded, "_TELL_S", 0.1)
+    os.kill(store.pid(), signal.SIGSTOP)
+    closed = threading.Event()
+    rescue = threading.Thread(target=lambda: closed.wait(5) or os.kill(store.pid(), signal.SIGCONT))
+    rescue.start()
+    await store.close()
+    late = not rescue.is_alive()
+    closed.set()
+    os.kill(store.pid(), signal.SIGKILL)
+    store._child.wait()
+    assert not late
+    assert not clean.sign_of(directory).exists()
 
 
 async def test_a_server_is_found_although_the_runtime_directory_is_another_now(directory, runtime, monkeypatch):
