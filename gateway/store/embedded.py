@@ -192,18 +192,20 @@ class Embedded:
         pid = self.pid()
         if pid is None:
             return False
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
         lock = os.open(self._directory / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         ended = False
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_START_TIMEOUT_S):
-                    while not (ended := _lockable(lock)):  # noqa: ASYNC110  # another process sets no event here
-                        await asyncio.sleep(_LOOK_S)
+            dead = _lockable(lock)
+            if not dead:  # else its id may be another process's by now
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_START_TIMEOUT_S):
+                        while not (ended := _lockable(lock)):  # noqa: ASYNC110  # another process sets no event here
+                            await asyncio.sleep(_LOOK_S)
         finally:
             os.close(lock)
-        if ended and self._child is not None:
+        if (dead or ended) and self._child is not None:
             self._child.wait()
         return ended
 

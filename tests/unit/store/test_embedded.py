@@ -1,7 +1,9 @@
 """The store that the gateway brings itself."""
 
+import asyncio
 import os
 import signal
+import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -74,6 +76,18 @@ async def test_a_server_that_does_not_end_keeps_nobody_from_stopping(directory, 
     store._child.wait()
     assert not late
     assert not clean.sign_of(directory).exists()
+
+
+async def test_the_process_that_has_the_id_of_a_dead_server_is_left_alone(directory, monkeypatch):
+    monkeypatch.setattr(embedded, "_WATCH_S", 60)
+    store = Embedded(directory)
+    await store.start()
+    store._child.kill()
+    store._child.wait()
+    another = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    (directory / "server.pid").write_text(str(another.pid))
+    await store.close()
+    assert await another.communicate(b"alive") == (b"alive", None)
 
 
 async def test_a_server_is_found_although_the_runtime_directory_is_another_now(directory, runtime, monkeypatch):
