@@ -87,7 +87,9 @@ class Notes:
 
     async def close(self) -> None:
         """Returns when what was noted is kept, or cannot be."""
-        await asyncio.wait({asyncio.ensure_future(self._kept.join())}, timeout=_LAST_WORDS_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._kept.join()
         self._writer.cancel()
         with suppress(asyncio.CancelledError):
             await self._writer

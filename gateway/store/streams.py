@@ -114,10 +114,8 @@ class StreamStore:
     async def note(self, ref: Ref, message: bytes, ttl_ms: int) -> None:
         """Keeps what an upstream said during a call whose client waits for it, and wakes whoever tells the client."""
         keys = self._keys
-        await self._store.call("RPUSH", keys.notes(ref), message)
-        await self._store.call("LTRIM", keys.notes(ref), -_MOST_NOTES, -1)
-        await self._store.call("PEXPIRE", keys.notes(ref), ttl_ms)
-        await self._store.call("PUBLISH", keys.channel, f"{ref.member} look")
+        wake = [keys.channel, f"{ref.member} look"]
+        await self._store.run("note", [keys.notes(ref)], [message, _MOST_NOTES, ttl_ms, *wake])
 
     async def take_notes(self, ref: Ref) -> list[bytes]:
         """What was kept, in order; it is told once."""

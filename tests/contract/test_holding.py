@@ -1,5 +1,6 @@
 """What a holder does where its store may have forgotten something, or does not say what it knows. On real servers."""
 
+import asyncio
 import io
 from dataclasses import replace
 
@@ -10,13 +11,18 @@ from gateway.core.engine import apply
 from gateway.core.model import Approval, Effect, Question
 from gateway.policy.decide import Policy
 from gateway.policy.model import PolicyFile
+from gateway.running import progress
 from gateway.running.holder import Held, Holder
 from gateway.store.port import Change, ClaimKind, StoreAway, Verdict
 from gateway.store.redis import RedisStore, connect
+from gateway.store.streams import StreamStore
 from gateway.telemetry import Telemetry
 from gateway.wire import work as bodies
+from gateway.wire.jsonrpc import Notification
 from tests.contract.test_standing import becomes_another
 from tests.contract.test_store import REF, change, claimed, work
+from tests.integration.conftest import eventually
+from tests.records import task
 from tests.requirements import requirement
 from tests.stores import LEASE_MS, SESSION_IDLE_MS
 
@@ -127,3 +133,21 @@ async def test_an_approval_that_was_taken_just_before_its_time_was_over_counts(h
     await holder.finish(held, engine.InputExpired(), bodies.UNANSWERED)
     assert await now_known(forgetful) == ("planned", "working", 0)
     assert (await claimed(forgetful, process="p2")).kind is ClaimKind.START
+
+
+@requirement("OWN-AWAY", "OWN-LEAK")
+async def test_notes_whose_store_went_away_leave_nothing_running_and_nothing_for_ever(
+    forgetful, server, redis, monkeypatch
+):
+    monkeypatch.setattr(progress, "_LAST_WORDS_S", 0.01)
+    streams = StreamStore(forgetful)
+    await streams.note(REF, b"{}", 60_000)
+    assert await streams.take_notes(REF) == [b"{}"]
+    with server.away():
+        notes = progress.Notes(streams, REF, task(hidden=True))
+        notes(Notification("notifications/message", {}))
+        before = asyncio.all_tasks()
+        await notes.close()
+        assert {one for one in asyncio.all_tasks() - before if one.get_coro().__name__ == "join"} == set()
+    await eventually(lambda: redis.llen(forgetful.keys.notes(REF)))
+    assert await redis.pttl(forgetful.keys.notes(REF)) > 0
