@@ -104,13 +104,16 @@ class Reader:
         return Event(b"\n".join(data), event, self._id) if data else None
 
 
-RETRY: Final = b"retry: 1000\n\n"
-"""How a stream ends that is to be asked for again: in a second."""
+_AGAIN: Final = b"retry: 3000\n"
+"""In milliseconds. Common SDKs ask again twice, this long apart, and then wait in silence until their own time is over:
+with a second, every restart of a single gateway was too long for them."""
+RETRY: Final = _AGAIN + b"\n"
+"""How a stream ends that is to be asked for again."""
 
 
 def primer(event_id: str) -> bytes:
-    """An event without data, whose id a client can resume from, after a second."""
-    return b"id: " + event_id.encode() + b"\nretry: 1000\ndata: \n\n"
+    """An event without data, whose id a client can resume from when its stream has ended."""
+    return b"id: " + event_id.encode() + b"\n" + _AGAIN + b"data: \n\n"
 
 
 def message(body: bytes, event_id: str | None = None) -> bytes:

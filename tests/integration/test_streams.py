@@ -38,7 +38,7 @@ class TestResumption:
         other = await harness.start()
         other.session = session.session
         async with session_stream(other, event) as resumed:
-            assert (await resumed.event()) == f"id: {event}\nretry: 1000\ndata: \n\n".encode()
+            assert (await resumed.event()) == f"id: {event}\nretry: 3000\ndata: \n\n".encode()
             upstream.open("a")
             answer = await resumed.message("")
             assert await resumed.end()
@@ -57,7 +57,7 @@ class TestResumption:
             stopping = asyncio.create_task(harness.gateways[0].stop())
             for one in (stream, own):
                 raw = await one.end()
-                assert raw.endswith(b"retry: 1000\n\n")
+                assert raw.endswith(b"retry: 3000\n\n")
                 assert b"jsonrpc" not in raw
         upstream.open("a")
         await stopping
@@ -96,7 +96,7 @@ class TestSessionStream:
             await stream.event()
             async with session.http.delete(session.url, headers=session.session) as response:
                 assert response.status == 200
-            assert b"retry: 1000" in await stream.end()
+            assert b"retry: 3000" in await stream.end()
 
     @requirement("T25-ST-3")
     async def test_tells_each_change_on_exactly_one_stream_of_the_owner(self, session, harness, upstream):

@@ -207,7 +207,7 @@ def test_a_message_is_read_as_it_was_written(content):
 
 @pytest.mark.parametrize("event_id", ["7", "s-1/0", "é"])
 def test_a_primer_gives_an_id_to_resume_from_and_says_nothing(event_id):
-    assert sse.primer(event_id) == b"id: " + event_id.encode() + b"\nretry: 1000\ndata: \n\n"
+    assert sse.primer(event_id) == b"id: " + event_id.encode() + b"\nretry: 3000\ndata: \n\n"
     assert read(sse.primer(event_id) + sse.message(b"1")) == (
         [Event(b"", id=event_id), Event(b"1", "message", event_id)],
         False,
@@ -225,10 +225,19 @@ def test_a_stream_is_taken_up_after_the_last_event_that_came_whole():
 
 
 def test_a_wait_before_the_next_attempt_is_no_event():
-    assert sse.RETRY == b"retry: 1000\n\n"
+    assert sse.RETRY == b"retry: 3000\n\n"
     assert read(b"data: a\n\n" + sse.RETRY + b"data: b\n\n") == ([Event(b"a"), Event(b"b")], False)
 
 
 def test_a_keep_alive_is_no_event():
     assert sse.KEEP_ALIVE == b": keep-alive\n\n"
     assert read(b"data: a\n\n" + sse.KEEP_ALIVE + b"data: b\n\n") == ([Event(b"a"), Event(b"b")], False)
+
+
+@requirement("OWN-AGAIN")
+@pytest.mark.parametrize("told", [sse.RETRY, sse.primer("1")])
+def test_two_attempts_of_a_client_outlast_a_restart_of_five_seconds(told):
+    attempts, restart_ms = 2, 5000
+    reader = Reader(100)
+    list(reader.feed(told))
+    assert attempts * reader.retry_ms > restart_ms
