@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from gateway.core.model import Inquiry, Operation, OperationState, OutcomeKind, Step, Task, TaskState
+from gateway.core.model import SCHEMA, Inquiry, Operation, OperationState, OutcomeKind, Step, Task, TaskState
 from gateway.core.operation import OperationEvent, next_operation_state
 from gateway.core.task import TaskEvent, next_task_state
 
@@ -49,12 +49,12 @@ def alive(task: Task | None) -> Task | None:
 
 def stamp_task(task: Task, now: int, **changes: object) -> Task:
     """The task with changes, and a version of its own."""
-    return replace(task, version=task.version + 1, updated_ms=now, **changes)  # type: ignore[arg-type]  # fields by name
+    return replace(task, schema=SCHEMA, version=task.version + 1, updated_ms=now, **changes)  # type: ignore[arg-type]  # fields by name
 
 
 def touch(operation: Operation, now: int, **changes: object) -> Operation:
     """The operation in the state that it is in, with changes, and a version of its own."""
-    return replace(operation, version=operation.version + 1, updated_ms=now, **changes)  # type: ignore[arg-type]  # ditto
+    return replace(operation, schema=SCHEMA, version=operation.version + 1, updated_ms=now, **changes)  # type: ignore[arg-type]  # ditto
 
 
 def move(operation: Operation, event: OperationEvent, now: int, by: str = "", **changes: object) -> Operation | None:

@@ -13,6 +13,8 @@ from gateway.store.port import StoreAway
 from gateway.telemetry import Telemetry
 
 _MOST: Final = 100
+_LAST_ROUNDS: Final = 20
+"""A process that stops has no time for a backlog of hours."""
 _PAUSE_S: Final = 1.0
 _TROUBLE_S: Final = 5.0
 
@@ -53,13 +55,14 @@ class Exporting:
         self._loop = asyncio.get_running_loop().create_task(self._run(), name="export")
 
     async def close(self) -> None:
-        """Writes what is due, if that can be done now, and ends. What was taken is not left to the others."""
+        """Writes what is due, if that can be done now, and ends. What is more than a while's work is left to others."""
         self._stopping.set()
         if self._loop is not None:
             await self._loop
         with suppress(StoreAway):
-            while await self.run_once() == _MOST:
-                pass
+            for _ in range(_LAST_ROUNDS):
+                if await self.run_once() < _MOST:
+                    break
 
     async def run_once(self) -> int:
         """Writes what is due, up to a bound; how many there were, or none if they could not be written. StoreAway."""

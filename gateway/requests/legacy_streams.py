@@ -162,8 +162,12 @@ class LegacyStreams:
         if (reject := denied(task, key)) is not None:
             return reply.refusal(None, reject, Era.LEGACY)
         limits = settings(task.tool)
-        check = asking.unfit if answer.ok else asking.unfit_refusal
-        why = check(question, answer.body, limits.max_arguments_bytes)
+        most = limits.max_arguments_bytes
+        # Of a call that is plain to its client the answers are the upstream's to judge, as if nobody stood between.
+        if answer.ok:
+            why = asking.unfit(question, answer.body, most, by_schema=not task.hidden)
+        else:
+            why = asking.unfit_refusal(answer.body, most)
         if why is not None:
             return reply.refusal(None, Reject("arguments", why), Era.LEGACY, status=400)
         kept = asking.result(answer.body) if answer.ok else asking.refusal(answer.body)

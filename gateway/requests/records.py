@@ -172,6 +172,8 @@ class Records:
                 return after
             verdict = await self._commit(ref, pair, after, settings, body)
             in_doubt = in_doubt or verdict is Verdict.DOUBTFUL
+            if verdict is Verdict.GONE:
+                return Refused(engine.Refusal.TERMINAL)
             if verdict not in (Verdict.STALE, Verdict.DOUBTFUL):
                 self._tell(ref, after, command)
                 return replace(pair, task=after.task, operation=after.operation)
@@ -220,11 +222,13 @@ class Records:
                 return await self.store.create(work)
             except StoreAway as error:
                 refused = refused and error.refused
-        if not refused:
-            self.abandon(ref, settings, appears_until_ms=self.store.now() + _APPEARS_MS)
-        if away.waited or refused:
+        if refused:
             raise away
-        return None
+        if away.waited or not work.operation.idempotency_key:
+            self.abandon(ref, settings, appears_until_ms=self.store.now() + _APPEARS_MS)
+        if away.waited:
+            raise away
+        return None  # with a key, whoever asks again finds it by that
 
     async def _is_there(self, ref: Ref) -> bool:
         """Whether a creation happened whose answer was waited for too long: maybe it was this process that stood still.

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
+from gateway.core.engine import Applied
 from gateway.core.model import SCHEMA, Owner
+from gateway.core.moves import touch
 from gateway.store import codec
 from gateway.store.codec import switch_record
 from gateway.store.keys import Ref, scope_of, tenant_digest
@@ -234,14 +236,22 @@ class RedisStore(Line):
         return self._secret
 
     async def bootstrap(self) -> int:
-        """One script: nothing of a store that was set up is touched. Records from before there was a ledger get in."""
+        """One script: nothing of a store that was set up is touched. Records of a release before are brought along."""
         first = switch_record(on=False, reason="the store was set up", by="gateway", at_ms=self.now())
         names = [self.keys.marker, self.keys.switches]
-        _, shards, entered = await self.run("bootstrap", names, [secrets.token_urlsafe(16), SCHEMA, 1, first])
-        if not entered:
-            await enter(self.keys, self.call)
-            await self.call("HSET", self.keys.marker, "entered", 1)
+        _, shards, brought = await self.run("bootstrap", names, [secrets.token_urlsafe(16), SCHEMA, 1, first])
+        if brought < SCHEMA:
+            for ref in await enter(self.keys, self.call):
+                await self._bring(ref)
+            await self.call("HSET", self.keys.marker, "entered", SCHEMA)
         return int(shards)
+
+    async def _bring(self, ref: Ref) -> None:
+        """Writes an entry that never ends as this release does: the next one does not read what the last one wrote."""
+        pair = await self.load(ref)
+        if pair.operation is not None and pair.operation.schema < SCHEMA:
+            after = Applied(pair.task, touch(pair.operation, pair.operation.updated_ms))
+            await self.commit(Change(ref, pair, after, 0))  # whoever was faster has done the same
 
     def _commit_arguments(self, change: Change) -> list[Any]:
         ref, before, after = change.ref, change.before, change.after

@@ -117,18 +117,26 @@ def respond(task: Task, results: Mapping[str, Raw], max_bytes: int) -> dict[str,
     return {key: result(body) for key, body in given.items()}
 
 
-def unfit(question: Question, body: bytes | Raw, max_bytes: int) -> str | None:
-    """TX-UPD-4: why a result is no answer to the question, or None."""
+def unfit(question: Question, body: bytes | Raw, max_bytes: int, *, by_schema: bool = True) -> str | None:
+    """TX-UPD-4: why a result is no answer to the question, or None.
+
+    Without `by_schema`, whether a form is filled in as it should be is left to whoever asked.
+    """
     raw = bytes(body)
     parts = members(raw)
     if len(raw) > max_bytes:
         return f"the answer is larger than {max_bytes} bytes"
     if parts is None:
         return "an answer is an object"
-    return _CHECKS[question.method](question, parts)
+    why = _CHECKS[question.method](question, parts)
+    if why is not None or not by_schema or "content" not in parts:
+        return why
+    asked: Members = members(question.params.encode()) or {}
+    is_form = question.method == _FORM and text(parts.get("action")) == "accept" and text(asked.get("mode")) != "url"
+    return _against(asked.get("requestedSchema"), parts["content"]) if is_form else None
 
 
-def unfit_refusal(_: Question, body: bytes, max_bytes: int) -> str | None:
+def unfit_refusal(body: bytes, max_bytes: int) -> str | None:
     """Why an error is no answer to a question, or None: it is kept in the record, as an answer is."""
     return f"the answer is larger than {max_bytes} bytes" if len(body) > max_bytes else None
 
@@ -143,7 +151,7 @@ def _elicited(question: Question, parts: Members) -> str | None:
     content = parts.get("content")
     if content is None or members(content) is None:
         return "an accepted form has content"
-    return _against(asked.get("requestedSchema"), content)
+    return None
 
 
 _ALONE: Final[Registry[Any]] = Registry()
@@ -181,6 +189,7 @@ def _rooted(_: Question, parts: Members) -> str | None:
     return None if "roots" in parts else "a list of roots has roots"
 
 
+_FORM: Final = "elicitation/create"
 _CHECKS: Final[Mapping[str, Callable[[Question, Members], str | None]]] = {
     "elicitation/create": _elicited,
     "sampling/createMessage": _sampled,

@@ -121,6 +121,11 @@ class TestEarlierRelease:
         everything = await redis.zrange(store.keys.ledger, 0, -1)
         assert {ref(name).member.encode() for name in STORIES} <= {*everything}
         assert await redis.zscore(store.keys.ledger, ref("unknown").member) == float("inf")
+        kept = (await store.load(ref("unknown"))).operation
+        assert (kept.schema, await redis.hget(store.keys.operation(ref("unknown")), "sc")) == (
+            SCHEMA,
+            str(SCHEMA).encode(),
+        )
         assert await change(store, engine.Reconcile(OutcomeKind.RESULT), ref=ref("unknown")) is Verdict.OK
         assert await redis.zscore(store.keys.unknown("reports"), ref("unknown").member) is None
 

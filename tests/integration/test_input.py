@@ -8,7 +8,7 @@ import pytest
 from tests.client import TASKS
 from tests.integration.conftest import POLICY, eventually
 from tests.requirements import requirement
-from tests.sse_client import result_of, session_stream
+from tests.sse_client import opened, result_of, session_stream
 
 CAN = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
 EXTENSION = {**TASKS, **CAN}
@@ -280,3 +280,14 @@ class TestLegacy:
     @pytest.mark.parametrize("request_id", ["x", "", 7, "a:b:c", "x" * 32 + ":input-1:y"])
     async def test_an_answer_to_nothing_is_taken_and_changes_nothing(self, session, request_id):
         assert (await legacy_answer(session, request_id, result=ANN)).status == 202
+
+    @requirement("OWN-BYTES")
+    async def test_the_form_of_a_bounded_call_is_the_upstreams_to_judge(self, session):
+        call = {"name": "form", "arguments": {}}
+        body = {"jsonrpc": "2.0", "id": "r", "method": "tools/call", "params": call}
+        odd = {"action": "accept", "content": {"other": 1.0}}
+        async with opened(session, body, session.session) as stream:
+            question = await stream.message("elicitation/create")
+            assert (await legacy_answer(session, question["id"], result={"action": "yes"})).status == 400
+            assert (await legacy_answer(session, question["id"], result=odd)).status == 202
+            assert heard((await stream.message(""))["result"])[0]["result"] == odd
