@@ -191,6 +191,7 @@ ENTRIES: dict[str, Entry] = {
     "OWN-OPERATE": Entry("the operator finds, cancels and settles whatever is recorded, and reads no arguments", OWN),
     "OWN-BUDGET": Entry("budgets for polling and lookups", OWN, _BUDGETS),
     "OWN-SWITCH": Entry("a switch that is on, lost or unreadable blocks new starts, and nothing else", OWN),
+    "OWN-SWITCH-SYNC": Entry("a blocked call that asked for no task is served without one where policy says so", OWN),
     "OWN-KEY-ONCE": Entry("an idempotency key begins one operation, for its owner and its tool", OWN),
     "OWN-LEDGER": Entry("the ledger tells of each operation what was intended, what became of it and who said so", OWN),
     "OWN-APPROVE": Entry("what is to be approved is sent once, after the requestor agreed, and not otherwise", OWN),
