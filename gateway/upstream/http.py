@@ -14,6 +14,7 @@ from gateway.upstream.ears import Ears
 from gateway.upstream.exchange import HAS_EFFECT, Connections, Exchange
 from gateway.upstream.handshake import HANDSHAKE_S, greeted, initialize
 from gateway.upstream.links import Key, Links
+from gateway.upstream.once import over
 from gateway.upstream.pins import Pins, pinned, unpinned
 from gateway.upstream.port import (
     NO_CAPABILITIES,
@@ -82,6 +83,8 @@ class HttpUpstream:
             opening = self._opening[key] = asyncio.ensure_future(self._open(key))
             opening.add_done_callback(lambda _: self._opening.pop(key))
         await asyncio.wait({opening})
+        if opening.cancelled():
+            raise NotSent("upstream_down", "the gateway is stopping", again=True)
         outcome = opening.result()
         if isinstance(outcome, NotSent):
             raise outcome.copy()
@@ -183,10 +186,11 @@ class HttpUpstream:
         if self._toucher is not None:
             self._toucher.cancel()
             await asyncio.wait({self._toucher})
+        await over(list(self._opening.values()))
         for link in self._links:
             if not link.client:
                 self._let_go(link)
-        await asyncio.gather(*self._ending, *self._opening.values())
+        await asyncio.gather(*self._ending)
         await self._connections.close()
 
     async def _open(self, key: Key) -> Link | NotSent:

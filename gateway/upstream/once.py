@@ -1,10 +1,22 @@
 """Work that several callers want at the same time: it is done once, for all of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, Generic, TypeVar
 
 _Found = TypeVar("_Found")
+_LAST_WORDS_S: Final = 0.5
+
+
+async def over(running: "Collection[asyncio.Future[Any]]") -> None:
+    """Waits until none of it runs. What takes long is ended: no server that hangs keeps a process from stopping."""
+    if not running:
+        return
+    _, late = await asyncio.wait(running, timeout=_LAST_WORDS_S)
+    for one in late:
+        one.cancel()
+    if late:
+        await asyncio.wait(late)
 
 
 class Once(Generic[_Found]):
@@ -26,7 +38,7 @@ class Once(Generic[_Found]):
     async def over(self) -> None:
         """Waits until nothing runs."""
         if self._running is not None:
-            await asyncio.wait({self._running})
+            await over([self._running])
 
     def _over(self, _: object) -> None:
         self._running = None
