@@ -198,5 +198,6 @@ ENTRIES: dict[str, Entry] = {
     "OWN-ONE-MEANING": Entry("what is shown, kept and compared of a call's arguments is what its upstream reads", OWN),
     "OWN-RECONCILE": Entry("an unknown outcome stays unknown until an authority or a person tells", OWN),
     "OWN-AGAIN": Entry("a client that asks twice for a stream that has ended outlasts a restart of the gateway", OWN),
+    "OWN-ROLL": Entry("gateways are replaced one by one while clients wait: nothing lost, nothing sent twice", OWN),
     "OWN-DRAIN": Entry("a stopped gateway lets running calls finish and tells the truth about the rest", OWN),
 }

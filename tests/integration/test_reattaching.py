@@ -18,9 +18,9 @@ async def upstream():
         yield running
 
 
-async def begun(harness, redis, policy=None, drain_s=5.0, **arguments):
+async def begun(harness, redis, policy=None, drain_s=5.0, lease_s=1, **arguments):
     """A gateway that holds a call and has kept where it stands, and a client of another one; its task."""
-    client = await harness.start(policy, drain_s=drain_s)
+    client = await harness.start(policy, drain_s=drain_s, lease_s=lease_s)
     await client.initialize(capabilities=CAN)
     task = await client.task("keep", {"name": "a", **arguments})
     await eventually(lambda: redis.keys("*:at:*"))
@@ -107,7 +107,7 @@ class TestHolderThatDied:
 class TestHolderThatStops:
     @requirement("OWN-REATTACH", "OWN-DRAIN")
     async def test_leaves_its_calls_to_others_at_once(self, harness, upstream, redis):
-        other, task = await begun(harness, redis, drain_s=0.05)
+        other, task = await begun(harness, redis, drain_s=0.05, lease_s=600)
         stopping = asyncio.create_task(harness.gateways[0].stop())
         await upstream.until(lambda: upstream.asked)
         upstream.open("a")
