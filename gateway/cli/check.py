@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.config.advice import advice
 from gateway.config.load import Loaded, Problem, load_config
 from gateway.edge.keys import key_problem
 
@@ -21,6 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Of a command only the program: its arguments are nobody's business who reads the output of a check.
         where = site.upstream.url or f"the program {site.upstream.command[0]}"
         print(f"{site.upstream.name}: {where} with {site.policy.source}")
+    advise(loaded, arguments.config)
     print(f"{arguments.config}: ok")
     return 0
 
@@ -32,6 +34,12 @@ def load_or_report(path: Path) -> Loaded | None:
         return loaded
     report(loaded)
     return None
+
+
+def advise(loaded: Loaded, path: Path) -> None:
+    """Prints what is accepted and had better be different, where problems are printed."""
+    for line in advice(loaded.config):
+        print(f"{path}: warning: {line}", file=sys.stderr)
 
 
 def report(problems: Sequence[Problem]) -> None:

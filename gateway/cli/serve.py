@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gateway.app import Gateway, serve
-from gateway.cli.check import WRONG, load_or_report, report
+from gateway.cli.check import WRONG, advise, load_or_report, report
 from gateway.config.findings import examine
 from gateway.config.load import Loaded, Site, built_in_policy, command_problem, load_policy
 from gateway.config.models import Config
@@ -81,7 +81,10 @@ def from_file(arguments: argparse.Namespace, excluded: Sequence[str]) -> Loaded 
         options = ", ".join(f"--{name}" for name in given)
         print(f"{options}: not with --config, where these stand in the file", file=sys.stderr)
         return None
-    return load_or_report(arguments.config)
+    loaded = load_or_report(arguments.config)
+    if loaded is not None:
+        advise(loaded, arguments.config)
+    return loaded
 
 
 def from_options(arguments: argparse.Namespace) -> Loaded | None:

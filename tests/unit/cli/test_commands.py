@@ -80,6 +80,17 @@ def test_check_accepts_the_example_and_says_what_applies_where(capsys):
     assert run(capsys, "check", "--config", "config.example.toml") == (0, EXAMPLE, "")
 
 
+@requirement("OWN-CONFIG")
+def test_check_warns_of_a_grace_in_which_other_gateways_cannot_come_back(capsys, folder):
+    config = folder / "config.example.toml"
+    text = config.read_text()
+    for grace, lines in ((0, 1), (3.9, 1), (4, 0)):  # store.timeout_s is 2
+        config.write_text(text.replace("takeover_grace_s = 30 ", f"takeover_grace_s = {grace} "))
+        status, out, err = run(capsys, "check", "--config", "config.example.toml")
+        assert (status, out, len(err.splitlines())) == (0, EXAMPLE, lines)
+        assert err.startswith("config.example.toml: warning: runner.takeover_grace_s: ") or not lines
+
+
 def test_check_names_files_as_they_are_reached_from_here(capsys, folder, monkeypatch):
     monkeypatch.chdir("/")
     config = folder / "config.example.toml"
