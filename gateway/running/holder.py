@@ -70,6 +70,12 @@ class Holder:
         self._policies = policies
         self._telemetry = telemetry
         self._jitter = jitter
+        self._back = asyncio.Event()
+
+    def store_is_back(self) -> None:
+        """Whoever waits to write tries again at once."""
+        self._back.set()
+        self._back = asyncio.Event()
 
     async def send(self, held: Held) -> bool:
         """Commits `sent`. Nothing leaves this process unless the record says so under our fence."""
@@ -305,8 +311,14 @@ class Holder:
         return 0 if operation.reason else int(1000 * min(2 ** _tries(operation), 30) * self._jitter())
 
     async def _wait_for_store(self, held: Held, failures: int) -> int:
-        """Waits, then reads the record anew. Returns the count of failures in a row."""
-        await asyncio.sleep(_STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter()))
+        """Waits, though no longer than until the store is back, then reads the record anew.
+
+        Returns the count of failures in a row.
+        """
+        pause_s = _STORE_BACKOFF_S[min(failures, len(_STORE_BACKOFF_S) - 1)] * (0.5 + self._jitter())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._back.wait()
         with suppress(StoreAway):
             held.pair = await self.store.load(held.ref)
         return failures + 1

@@ -146,6 +146,8 @@ class Runner:
                 await self._remind()
                 unfit = self._store.unfit()
                 self._note_store(up=not unfit, error=unfit)
+                if failures:
+                    self._holder.store_is_back()
                 failures = 0
                 delay = min(_TICK_S, self._limits.lease_s / 4) * (0.5 + self._jitter())
             except StoreAway as error:

@@ -84,7 +84,7 @@ async def test_no_running_call_is_lost_or_unknown(any_server, proxy, harness, up
             if outage is frozen:  # some answers come while nobody can write them down
                 open_gates(upstream, numbers[::2])
             await asyncio.sleep(OUTAGE_S / 2)
-        await eventually(lambda: backs(harness), lambda count: count == 2)
+        await eventually(lambda: logged(harness, "store_back"), lambda count: count == 2)
         open_gates(upstream, numbers)
         for n, stream in enumerate(waiting):
             assert (await stream.message(""))["result"]["content"][0]["text"] == f"through l{n}"
@@ -139,15 +139,38 @@ async def test_a_creation_that_may_have_happened_is_not_called_refused(proxy, ha
     assert found.result["status"] in ("completed", "cancelled")
 
 
+@requirement("OWN-AWAY")
+async def test_what_waits_to_be_written_is_written_as_soon_as_the_store_is_back(proxy, harness, upstream, monkeypatch):
+    monkeypatch.setattr(holder, "_STORE_BACKOFF_S", (600.0,))
+    client = await harness.start(ROOMY, takeover_grace_s=GRACE_S)
+    await client.initialize()
+    task_id = await client.task("gate", {"name": "a"})
+    await upstream.until(lambda: upstream.calls("gate"))
+    (held,) = harness.gateways[0]._runner._held.values()
+    await proxy.gone()
+    upstream.open("a")
+    await eventually(lambda: waiting(harness.gateways[0]))
+    await eventually(lambda: logged(harness, "store_away"))
+    await proxy.back()
+    await asyncio.wait({held.task}, timeout=10)
+    assert held.task.done()
+    assert (await client.legacy("tasks/result", {"taskId": task_id})).result["content"][0]["text"] == "through a"
+
+
+async def waiting(gateway):
+    """How many wait for the store in order to write."""
+    return len(gateway._runner._holder._back._waiters)
+
+
 def open_gates(upstream, numbers):
     for n in numbers:
         upstream.open(f"l{n}")
         upstream.open(f"m{n}")
 
 
-async def backs(harness):
-    """How many gateways have found the store again."""
-    return harness.log.getvalue().count('"event":"store_back"')
+async def logged(harness, event):
+    """How many gateways have said so."""
+    return harness.log.getvalue().count(f'"event":"{event}"')
 
 
 def answered(told):
