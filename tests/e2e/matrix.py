@@ -18,7 +18,7 @@ from gateway.telemetry import short
 from tests.e2e.bank import Banks
 from tests.e2e.cells import LEGACY, MODERN, MOMENTS, Cell, Peer
 from tests.e2e.processes import GatewayProcess
-from tests.step_proxy import Hold, StepProxy, script, word
+from tests.store_proxy import Hold, StoreProxy, script, word
 
 OUTAGE_S = 3.3
 """Longer than the lease and the grace together."""
@@ -64,7 +64,7 @@ class Stage:
 
     def __init__(self, folder: Path, store: str) -> None:
         self.banks = Banks(folder)
-        self.proxies = [StepProxy(store), StepProxy(store)]
+        self.proxies = [StoreProxy(store), StoreProxy(store)]
         self._folder = folder
         self.sessions: dict[str, dict] = {}
         self.gateways: list[GatewayProcess] = []

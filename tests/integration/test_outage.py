@@ -10,7 +10,7 @@ from gateway.running import holder, runner
 from tests.integration.conftest import POLICY, Harness, eventually
 from tests.requirements import requirement
 from tests.sse_client import result_of
-from tests.step_proxy import StepProxy, script
+from tests.store_proxy import StoreProxy, script
 from tests.stores import leaks
 
 CALLS = 100
@@ -44,7 +44,7 @@ async def gone(_, proxy):
 async def proxy(any_server):
     redis = Redis.from_url(any_server.url)
     await redis.flushall()
-    async with StepProxy(any_server.url) as made:
+    async with StoreProxy(any_server.url) as made:
         yield made
     assert await leaks(redis) == []
     await redis.aclose()

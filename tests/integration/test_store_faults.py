@@ -51,7 +51,7 @@ async def bench(fragile, upstream, monkeypatch):
     monkeypatch.setattr(records, "_APPEARS_MS", 320)  # longer than the store is waited for here
     redis = connect(fragile.url, 5)
     await redis.flushall()
-    async with aiohttp.ClientSession() as http, StoreProxy(fragile.url.removeprefix("unix://")) as way:
+    async with aiohttp.ClientSession() as http, StoreProxy(fragile.url) as way:
         harness = Harness(way.url, upstream, http)
         yield Bench(fragile, redis, way, harness)
         upstream.close_gates()
@@ -70,9 +70,9 @@ async def hanging(bench):
 
 @asynccontextmanager
 async def refusing(bench):
-    await bench.way.refuse()
+    await bench.way.gone()
     yield
-    await bench.way.open()
+    await bench.way.back()
 
 
 @asynccontextmanager
@@ -245,7 +245,7 @@ async def test_a_failover_that_forgets_what_was_sent_makes_no_second_call(bench,
         upstream.open("b")
         await client.legacy("tasks/result", {"taskId": blocked[1]})
         await upstream.until(lambda: len(upstream.calls("gate")) == 3)
-        await bench.way.lead_to(other.url.removeprefix("unix://"))
+        await bench.way.lead_to(other.url)
         await eventually(lambda: said(bench, "store_doubted"))
         for name in "ac":
             upstream.open(name)

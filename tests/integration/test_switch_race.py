@@ -7,13 +7,13 @@ import pytest
 from gateway.store.keys import Keys
 from tests.integration.conftest import POLICY, Harness
 from tests.requirements import requirement
-from tests.step_proxy import StepProxy, script
+from tests.store_proxy import StoreProxy, script
 
 
 @requirement("OWN-SWITCH-ATOMIC")
 @pytest.mark.parametrize("legacy", [True, False], ids=["2025-11-25", "2026-07-28"])
 async def test_a_switch_that_is_set_while_a_creation_is_on_its_way_blocks_it(server, redis, upstream, http, legacy):
-    async with StepProxy(server.url) as proxy:
+    async with StoreProxy(server.url) as proxy:
         harness = Harness(proxy.url, upstream, http)
         client = await harness.start(POLICY)
         await client.initialize()
