@@ -266,6 +266,22 @@ async def test_work_that_waits_for_an_approval_is_due_once_it_was_answered(store
     assert (await claimed(store, process="p2")).kind is ClaimKind.START
 
 
+@requirement("OWN-APPROVE", "OWN-SWITCH")
+async def test_a_switch_keeps_no_question_open_beyond_its_time(store, redis):
+    made = work(store)
+    await store.create(replace(made, operation=replace(made.operation, approval=Approval("really?", 5_000))))
+    fence = (await claimed(store)).pair.fence
+    question = Question("approval", "elicitation/create", "{}", store.now(), store.now() + 5_000)
+    await change(store, engine.Ask(question), fence=fence, give_back=True)
+    await redis.hset(store.keys.switches, EVERYTHING, ON)
+    assert await store.claim(ask(store)) == []
+    await redis.zadd(store.keys.watch("reports"), {REF.member: 0})  # its time is over
+    claim = await claimed(store)
+    assert (claim.kind, claim.pair.task.state) == (ClaimKind.START, "input_required")
+    await change(store, engine.Respond({"approval": "{}"}))  # it came in the meantime
+    assert await store.claim(ask(store)) == []
+
+
 @requirement("OWN-APPROVE")
 async def test_a_holder_that_approves_goes_on_and_whoever_follows_finds_it_approved(store, redis):
     made = work(store)
@@ -282,7 +298,7 @@ async def test_a_holder_that_approves_goes_on_and_whoever_follows_finds_it_appro
     assert await change(store, engine.Send(), fence=fence) is Verdict.FENCED
 
 
-async def test_lost_work_that_may_be_repeated_is_due_whatever_its_upstream_had_asked(store):
+async def test_lost_work_that_may_be_repeated_is_due_whatever_its_upstream_had_asked(store, redis):
     made = work(store)
     await store.create(replace(made, operation=replace(made.operation, repeatable=True)))
     fence = (await claimed(store)).pair.fence
@@ -290,6 +306,10 @@ async def test_lost_work_that_may_be_repeated_is_due_whatever_its_upstream_had_a
     question = Question("input-1", "elicitation/create", "{}", store.now(), store.now() + 5_000)
     await change(store, engine.Ask(question), fence=fence)
     await change(store, engine.Lose(), fence=fence)
+    await redis.hset(store.keys.switches, EVERYTHING, ON)
+    assert await store.claim(ask(store, process="p2")) == []  # a switch holds it back like any other
+    await redis.hset(store.keys.switches, EVERYTHING, "0")
+    await redis.zadd(store.keys.due("reports"), {REF.member: 0})
     assert (await claimed(store, process="p2")).kind is ClaimKind.START
     await change(store, engine.Respond({"input-1": "{}"}))
     assert await store.claim(ask(store, process="p3")) == []

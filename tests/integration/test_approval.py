@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gateway.store.codec import switch_record
+from gateway.store.keys import scope_of
 from tests.client import TASKS
 from tests.integration.conftest import POLICY, eventually
 from tests.integration.test_recovery import crash
@@ -125,13 +126,21 @@ async def test_a_no_ends_it_with_nothing_sent(client, money, redis, result):
 
 
 @requirement("OWN-APPROVE")
-async def test_no_answer_in_time_ends_it_with_nothing_sent(harness, money):
-    client = await harness.start(policy({"timeout_s": 1}))
-    task_id = (await client.call("charge", ARGUMENTS, capabilities=EXTENSION)).result["taskId"]
-    error = (await ended(client, task_id))["error"]
-    assert (error["code"], error["data"]["operation"]["outcome"]) == (50402, "none")
-    assert (await update(client, task_id)).result["resultType"] == "complete"
-    assert money.calls("charge") == []
+async def test_no_answer_in_time_ends_it_with_nothing_sent_whatever_the_switches_say(harness, money, redis):
+    rules = policy({"timeout_s": 1})
+    blocked = {**rules["tools"][-1], "match": "echo"}
+    client = await harness.start({**rules, "tools": [*rules["tools"], blocked]})
+    tasks = [
+        (await client.call(tool, ARGUMENTS, capabilities=EXTENSION)).result["taskId"] for tool in ("charge", "echo")
+    ]
+    await asked(client, tasks[1])
+    record = switch_record(on=True, reason="incident", by="ops", at_ms=0)
+    await redis.hset("mtg:{s0}:sw", scope_of(upstream="reports", tool="echo"), record)
+    for task_id in tasks:
+        error = (await ended(client, task_id))["error"]
+        assert (error["code"], error["data"]["operation"]["outcome"]) == (50402, "none")
+        assert (await update(client, task_id)).result["resultType"] == "complete"
+    assert {call["params"]["name"] for call in money.calls()} == {"show"}
 
 
 @requirement("OWN-APPROVE")

@@ -126,6 +126,13 @@ local function on(value) return value and string.sub(value, 1, 1) ~= '0' end
 local all = redis.call('HGET', KEYS[5], 'all')
 local closed = not all or on(all) or on(redis.call('HGET', KEYS[5], 'upstream:' .. ARGV[11]))
 
+-- What nobody has agreed to in time ends, and sends nothing.
+local function unanswered(member, key)
+  if redis.call('HGET', base .. 't:' .. member, 'st') ~= 'input_required' then return false end
+  local approval = cjson.decode(redis.call('HGET', key, 'head')).approval
+  return type(approval) == 'table' and type(approval.granted_ms) ~= 'number'
+end
+
 local function blocked(key)
   local what = redis.call('HMGET', key, 'ex', 'tl', 'tn')
   if what[1] == '1' then return false end
@@ -150,7 +157,7 @@ if free > 0 or epoch > 1 then
       again(member, now)
     elseif free <= 0 then
       break
-    elseif blocked(key) then
+    elseif blocked(key) and not unanswered(member, key) then
       redis.call('ZADD', KEYS[1], now + 1000, member)
     elseif readable(member) then
       hand('start', member, key)
