@@ -12,7 +12,9 @@ from gateway.core.model import (
     Learnt,
     OperationState,
     OutcomeKind,
+    Place,
     Question,
+    Seen,
     Step,
     TaskState,
     Verified,
@@ -206,6 +208,40 @@ class TestHistory:
             fact = apply(waiting, fact, engine.Lose(), NOW + turn).operation
         assert len(fact.history) == 32
         assert fact.history[-1].at_ms == NOW + 39
+
+
+@requirement("OWN-DOUBT")
+class TestRecall:
+    KNOWN = operation(
+        state=OperationState.ACCEPTED,
+        attempt=2,
+        handle="job",
+        place=Place("2025-11-25"),
+        seen=Seen("working", CREATED, CREATED),
+        correlation="digest",
+        approval=Approval("really?", 1_000, granted_ms=CREATED + 1),
+    )
+
+    @pytest.mark.parametrize("state", [OperationState.PLANNED, OperationState.SENT])
+    @pytest.mark.parametrize("promise", [task(), DONE, None], ids=["task", "ended", "gone"])
+    def test_of_what_an_upstream_took_brings_back_all_that_is_needed_to_ask_on(self, promise, state):
+        after = apply(promise, operation(state=state), engine.Recall(self.KNOWN), NOW)
+        (step,) = after.operation.history
+        assert (step.state, step.at_ms) == (OperationState.ACCEPTED, NOW)
+        changed = replace(self.KNOWN, version=operation().version + 1, updated_ms=NOW, history=(step,))
+        assert after == Applied(promise, changed)
+
+    def test_of_what_was_sent_brings_back_how_often_and_that_it_was_approved(self):
+        known = replace(self.KNOWN, state=OperationState.SENT, handle=None, place=None, seen=None, correlation="")
+        after = apply(
+            task(), TO_APPROVE, engine.Recall(known), NOW + DEADLINE
+        )  # its deadline is no reason to forget it
+        assert (after.operation.state, after.operation.attempt) == (OperationState.SENT, 2)
+        assert after.operation.approval == known.approval
+
+    @pytest.mark.parametrize("state", [OperationState.ACCEPTED, OperationState.UNKNOWN, OperationState.ANSWERED])
+    def test_is_refused_where_the_record_has_come_as_far(self, state):
+        assert apply(task(), operation(state=state), engine.Recall(self.KNOWN), NOW) == ILLEGAL
 
 
 @requirement("OWN-LEDGER")
