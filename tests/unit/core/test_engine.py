@@ -67,6 +67,11 @@ class TestUnsend:
     def test_makes_the_work_planned_again(self):
         assert apply(task(), SENT, engine.Unsend(), NOW) == Applied(task(), moved(SENT, state=OperationState.PLANNED))
 
+    @requirement("OWN-DURABLE")
+    def test_of_what_never_left_counts_as_no_attempt(self):
+        planned = moved(SENT, state=OperationState.PLANNED, attempt=0)
+        assert apply(task(), SENT, engine.Unsend(untried=True), NOW).operation == planned
+
     @requirement("OWN-404")
     def test_remembers_why_until_the_work_is_sent_again(self):
         planned = apply(task(), SENT, engine.Unsend("why"), NOW).operation
