@@ -177,6 +177,14 @@ def test_the_history_tells_of_each_state_and_of_nothing_else():
         ), command
 
 
+@requirement("OWN-LEDGER")
+def test_what_has_changed_says_when():
+    for before, fact, command, now, after in results():
+        assert after.operation is fact or after.operation.updated_ms == now, command
+        if not isinstance(command, engine.Promote):  # what is handed out is as old as it was
+            assert after.task is before or after.task.updated_ms == now, command
+
+
 @requirement("OWN-RECONCILE")
 def test_what_is_unknown_stays_so_until_somebody_tells():
     for _, fact, command, _, after in results():
