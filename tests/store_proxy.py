@@ -74,6 +74,12 @@ class _Pair:
         self.far.transport.abort()
 
 
+async def _turns() -> None:
+    """Lets the loop do what it has begun: accept, connect, serve, close."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class StoreProxy:
     """Listens on a socket of its own and passes everything on to the store at `target`, a unix socket."""
 
@@ -111,9 +117,12 @@ class StoreProxy:
 
     async def gone(self) -> None:
         """Nobody listens any more, and every connection is cut."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            for one in server.sockets:
+                asyncio.get_running_loop().remove_reader(one.fileno())
+            await _turns()  # asyncio leaks what it has accepted and not yet connected when its server closes
+            server.close()
         self._socket.unlink(missing_ok=True)
         await self.cut()
 
@@ -128,6 +137,7 @@ class StoreProxy:
         for running in list(self._running):
             running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await _turns()
 
     def hang(self) -> None:
         """From now on nothing comes through, in either direction."""
