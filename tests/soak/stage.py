@@ -1,6 +1,7 @@
 """The stage of the soak: two gateways at one store, clients of both dialects, and a driver that breaks things."""
 
 import asyncio
+import itertools
 import random
 import shutil
 import signal
@@ -104,6 +105,7 @@ class Soak:
         self._sessions: dict[bool, dict[str, str]] = {}
         self.urls: list[str] = []
         self._deed: asyncio.Future[object] | None = None
+        self._made = 0
 
     async def start(self, stack: AsyncExitStack) -> None:
         await asyncio.to_thread(self.server.start, *KEPT)
@@ -131,7 +133,7 @@ class Soak:
     async def run(self) -> None:
         """All calls, in the midst of it all."""
         chaos = asyncio.create_task(self._chaos())
-        names = iter(range(self.plan.tasks))
+        names = itertools.count()
         try:
             await asyncio.gather(*(self._client(names) for _ in range(self.plan.at_once)))
         finally:
@@ -143,11 +145,14 @@ class Soak:
 
     async def _client(self, names: Iterator[int]) -> None:
         for number in names:
+            if self._made >= self.plan.tasks:
+                return
             kind = self.chance.choices(("plain", "cancel", "ask"), (8, 1, 1))[0]
             call = Call(f"soak-{number}", self.chance.choice((LEGACY, MODERN)), kind)
             self.calls.append(call)
             await self._begin(call)
-            if call.task:
+            if call.task:  # a call that was refused has made none
+                self._made += 1
                 await self.follow(call)
 
     def client(self, call: Call) -> Client:
