@@ -342,7 +342,8 @@ def _promote(task: Task | None, operation: Operation, command: Promote, _: int) 
     if not task.hidden:
         return Refused(Refusal.NOTHING_NEW)
     ttl, keep = max(task.ttl_ms, command.ttl_ms), command.keep_result_ms
-    shown = replace(task, hidden=False, ttl_ms=ttl, keep_result_ms=keep, version=task.version + 1)
+    kept = {"ttl_ms": ttl, "keep_result_ms": keep}
+    shown = stamp_task(task, task.updated_ms, hidden=False, **kept)  # to its requestor nothing has happened to it
     return Applied(shown, operation)
 
 

@@ -7,7 +7,18 @@ import pytest
 
 from gateway.core import engine
 from gateway.core.engine import Applied, apply
-from gateway.core.model import Approval, Effect, Inquiry, OperationState, OutcomeKind, Place, Question, Seen, TaskState
+from gateway.core.model import (
+    SCHEMA,
+    Approval,
+    Effect,
+    Inquiry,
+    OperationState,
+    OutcomeKind,
+    Place,
+    Question,
+    Seen,
+    TaskState,
+)
 from tests.records import CREATED, DEADLINE, operation, task
 from tests.requirements import requirement
 
@@ -130,6 +141,17 @@ def test_versions_count_changes_and_nothing_else():
         for old, new in ((before, after.task), (fact, after.operation)):
             if old is not None:
                 assert new is old or new.version == old.version + 1
+
+
+@requirement("OWN-SCHEMA")
+def test_what_is_written_anew_is_written_as_this_release_does():
+    for task_before, fact, command, now in CASES:
+        old = None if task_before is None else replace(task_before, schema=SCHEMA - 1)
+        after = apply(old, replace(fact, schema=SCHEMA - 1), command, now)
+        if isinstance(after, Applied):
+            assert after.operation.schema == (SCHEMA if after.operation.version > fact.version else SCHEMA - 1)
+            if old is not None:
+                assert after.task.schema == (SCHEMA if after.task is not old else SCHEMA - 1)
 
 
 @requirement("T25-INP-3")
