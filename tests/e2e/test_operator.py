@@ -11,6 +11,7 @@ from tests.client import Client
 from tests.e2e.processes import GatewayProcess
 from tests.faults import cut
 from tests.requirements import requirement
+from tests.stores import wait_until
 from tests.upstream_server import UpstreamServer
 
 MORE = """\
@@ -54,11 +55,17 @@ async def test_an_incident_from_the_command_line(gateway, tmp_path):
         upstream.fault = None
         assert (await command("switch", "on", "--all", "--reason", "INC-1"))[0] == 0
         assert (await client.legacy_call("echo", task={})).error["code"] == 50302
+
+    def exported():
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        return lines, [line["entry"]["outcome"] for line in lines if line["event"] == "ledger"]
+
+    # What changes before it is exported is exported once, as it is by then: so one after the other.
+    await asyncio.to_thread(wait_until, lambda: exported()[1] == ["unknown"], 10)
     words = ["--outcome", "failed", "--reason", "INC-1: nothing was booked", "--by", "ada"]
     status, settled = await command("ledger", "resolve", task_id, *words)
     assert (status, settled["operation"]["outcome"]) == (0, "failed")
     assert await asyncio.to_thread(process.stop) == 0
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    outcomes = [line["entry"]["outcome"] for line in lines if line["event"] == "ledger"]
+    lines, outcomes = exported()
     assert outcomes == ["unknown", "failed"]
     assert {line["event"] for line in lines} == {"ledger", "resolved", "switch_changed"}
