@@ -7,7 +7,7 @@ asks for input (BR-1): the work goes on in its record, and the retry of the clie
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.core.model import Task, TaskState
@@ -42,6 +42,7 @@ class Waiting:
     timeout_s: float
     outbox: Outbox
     attached: bool = False
+    taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Parked:
@@ -64,8 +65,7 @@ class Parked:
             telling.cancel()
             with suppress(asyncio.CancelledError):
                 await telling
-            with suppress(StoreAway):
-                await self._pass_on(waiting)
+            await self._pass_on(waiting)
 
     async def _until_asked(self, waiting: Waiting) -> Pair | Reply:
         pair = await self._records.wait(waiting.ref, waiting.timeout_s, or_asked=True)
@@ -103,11 +103,19 @@ class Parked:
         return task if task is not None and task.state is TaskState.INPUT_REQUIRED else None
 
     async def _pass_on(self, waiting: Waiting) -> None:
-        """The notes of the upstream that this client has not been told yet."""
+        """The notes of the upstream that this client has not been told yet, as far as the store tells.
+
+        What was taken out of the store is told, even if whoever took it is stopped meanwhile: nobody else has it.
+        """
+        await asyncio.shield(self._taken(waiting))
+
+    async def _taken(self, waiting: Waiting) -> None:
         speech = waiting.caller.speech
-        for message in await self._streams.take_notes(waiting.ref):
-            note = jsonrpc.parse(message)
-            if isinstance(note, Notification) and (
-                note.method == "notifications/progress" or passing.may_hear(note, speech.era, speech.log_level)
-            ):
-                waiting.outbox.put(message)
+        async with waiting.taking:
+            with suppress(StoreAway):
+                for message in await self._streams.take_notes(waiting.ref):
+                    note = jsonrpc.parse(message)
+                    if isinstance(note, Notification) and (
+                        note.method == "notifications/progress" or passing.may_hear(note, speech.era, speech.log_level)
+                    ):
+                        waiting.outbox.put(message)

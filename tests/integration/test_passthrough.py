@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.store.streams import StreamStore
 from tests.client import JSON, TASKS
 from tests.full_server import CAPABILITIES, LOG, FullServer
 from tests.integration.conftest import Harness, eventually
@@ -230,6 +231,24 @@ class TestNotifications:
         async with call(session, tool) as stream:
             raw = await stream.end()
         assert b"notifications/progress" not in raw
+        assert raw.count(LOG.encode()) == 3
+
+    async def test_none_is_lost_that_is_on_its_way_when_the_call_ends(self, session, upstream, monkeypatch):
+        take, taken = StreamStore.take_notes, asyncio.Event()
+
+        async def slowly(self, ref):
+            found = await take(self, ref)
+            if found:
+                taken.set()  # by now the store has them no more, and the call ends
+                await asyncio.sleep(0.2)
+            return found
+
+        monkeypatch.setattr(StreamStore, "take_notes", slowly)
+        upstream._slow_talk = upstream._talk
+        async with call(session, "slow_talk", {"gate": "a"}) as stream:
+            await taken.wait()
+            upstream.open("a")
+            raw = await stream.end()
         assert raw.count(LOG.encode()) == 3
 
     @requirement("BR-4")
