@@ -4,7 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import aiohttp
 import pytest
 from redis.asyncio import Redis
 
@@ -39,12 +38,6 @@ class Bank(UpstreamServer):
 async def bank(tmp_path):
     async with Bank(tmp_path / "ledger") as running:
         yield running
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections import Counter
 
 import aiohttp
 import pytest
-from redis.asyncio import Redis
 
 from tests.client import TASKS, Client
 from tests.e2e.processes import GatewayProcess
@@ -13,7 +12,6 @@ from tests.integration.conftest import eventually
 from tests.requirements import requirement
 from tests.resumable_server import ResumableServer
 from tests.sse_client import opened, result_of, session_stream
-from tests.stores import leaks
 from tests.upstream_server import UpstreamServer
 
 CONFIG = """
@@ -67,21 +65,6 @@ async def work():
 async def slow():
     async with Slow() as running:
         yield running
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def store(any_server):
-    client = Redis.from_url(any_server.url)
-    await client.flushall()
-    yield client
-    assert await leaks(client) == []
-    await client.aclose()
 
 
 @pytest.fixture

@@ -4,37 +4,19 @@ import asyncio
 import json
 import signal
 
-import aiohttp
 import pytest
-from redis.asyncio import Redis
 
 from tests.client import Client
 from tests.e2e.processes import GatewayProcess
 from tests.e2e.test_kill import Bank
 from tests.integration.conftest import eventually
 from tests.requirements import requirement
-from tests.stores import leaks
 
 
 @pytest.fixture
 async def bank(tmp_path):
     async with Bank(tmp_path / "ledger") as running:
         yield running
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
-
-
-@pytest.fixture
-async def store(any_server):
-    client = Redis.from_url(any_server.url)
-    await client.flushall()
-    yield client
-    assert await leaks(client) == []
-    await client.aclose()
 
 
 async def state(store) -> str:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from tests.client import Client
@@ -49,12 +48,6 @@ class ServeCommand(StdioGateway):
             )
         wait_until(lambda: self.said("started") or self.process.poll() is not None, 20)
         assert self.process.poll() is None, self.log.read_text()
-
-
-@pytest.fixture
-async def http():
-    async with aiohttp.ClientSession() as session:
-        yield session
 
 
 async def connected(gateway, http):
