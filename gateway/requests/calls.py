@@ -95,8 +95,7 @@ class Calls:
         asks_first = _asks_first(decision) and caller.era is Era.MODERN
         waits = decision.mode in (Mode.SYNC, Mode.PLAIN)
         if call.request_state is not None and caller.era is Era.MODERN and (asks_first or waits):
-            # Of a call that is no task the answers are the upstream's to judge, as if nobody stood between.
-            resumed = await self._input_first.resume(caller.owner, call, settings, by_schema=not waits)
+            resumed = await self._input_first.resume(caller.owner, call, settings)
             if isinstance(resumed, Reject):
                 return reply.refusal(call.id, resumed, caller.era)
             return self._awaited(caller, call, resumed, decision)

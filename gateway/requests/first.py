@@ -41,11 +41,8 @@ class InputFirst:
         state = seal(secret, _bindings(ref.owner, call), [ref.id, task.expires_ms])
         return reply.result(call.id, tasks_ext.input_required(task, state))
 
-    async def resume(self, owner: Owner, call: CallTool, settings: Settings, *, by_schema: bool) -> Ref | Reject:
-        """Takes the answers of a retry; the record that they belong to. A replay finds the same record.
-
-        Without `by_schema`, whether a form is filled in as it should be is left to the upstream.
-        """
+    async def resume(self, owner: Owner, call: CallTool, settings: Settings) -> Ref | Reject:
+        """Takes the answers of a retry; the record that they belong to. A replay finds the same record."""
         secret = await self._records.store.secret()
         payload = unseal(secret, _bindings(owner, call), call.request_state or "")
         if payload is None:
@@ -54,7 +51,7 @@ class InputFirst:
         task = (await self._records.store.load(ref)).task
         if task is None:
             return _STALE
-        answers = asking.respond(task, call.answers, settings.max_arguments_bytes, by_schema=by_schema)
+        answers = asking.respond(task, call.answers, settings.max_arguments_bytes)
         if isinstance(answers, Reject):
             return answers
         if answers:

@@ -106,14 +106,12 @@ def without_related(body: bytes) -> bytes:
     return write({**rest, "_meta": meta} if meta else rest)
 
 
-def respond(
-    task: Task, results: Mapping[str, Raw], max_bytes: int, *, by_schema: bool = True
-) -> dict[str, str] | Reject:
+def respond(task: Task, results: Mapping[str, Raw], max_bytes: int) -> dict[str, str] | Reject:
     """The answers to what is outstanding, as the record keeps them; keys that are not are ignored (TX-UPD-2)."""
     outstanding = {question.key: question for question in task.questions if question.answer is None}
     given = {key: body for key, body in results.items() if key in outstanding}
     for key, body in given.items():
-        why = unfit(outstanding[key], body, max_bytes, by_schema=by_schema)
+        why = unfit(outstanding[key], body, max_bytes)
         if why is not None:
             return Reject("arguments", f"inputResponses.{key}: {why}", {"key": key})
     return {key: result(body) for key, body in given.items()}

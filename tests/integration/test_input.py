@@ -291,13 +291,3 @@ class TestLegacy:
             assert (await legacy_answer(session, question["id"], result={"action": "yes"})).status == 400
             assert (await legacy_answer(session, question["id"], result=odd)).status == 202
             assert heard((await stream.message(""))["result"])[0]["result"] == odd
-
-    @requirement("OWN-BYTES")
-    async def test_so_is_the_form_of_a_bounded_call_of_the_modern_era(self, client):
-        can, odd = {"elicitation": {"form": {}}}, {"action": "accept", "content": {"other": 1.0}}
-        asked_first = (await client.call("form", capabilities=can)).result
-        answers = dict.fromkeys(asked_first["inputRequests"], odd)
-        state = {"requestState": asked_first["requestState"]}
-        again = {"name": "form", "arguments": {}, "inputResponses": answers, **state}
-        told = await client.modern("tools/call", again, capabilities=can)
-        assert heard(told.result)[0]["result"] == odd
